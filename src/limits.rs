@@ -1,0 +1,159 @@
+//! Every bound of the daemon, in one place.
+//!
+//! A bound that is not here does not exist: no queue, buffer or wait elsewhere carries a number of its own.
+
+use std::time::Duration;
+
+/// The bounds of one daemon. Sizes are bytes, times are [`Duration`]s, the rest are counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Calls that run or wait for their answer to be written, for the whole daemon.
+    /// Beyond it a call is refused at once (protocol section 6).
+    pub max_concurrent_calls: usize,
+    /// Open sessions of the daemon (protocol section 6).
+    pub max_sessions: usize,
+    /// Harness connections at one time; each costs two tasks and their buffers.
+    pub max_connections: usize,
+    /// Largest message taken from a harness (protocol section 7: 16 MiB).
+    pub max_inbound_bytes: usize,
+    /// Largest message sent to a harness that does not say what it can take (protocol section 3: 1 MiB).
+    pub default_outbound_bytes: usize,
+    /// Ceiling for what a harness may ask for in `max_message_bytes` (protocol section 3: 64 MiB).
+    pub max_outbound_bytes: usize,
+    /// Messages above this are sent as fragments of this size (protocol section 1): one frame of many
+    /// megabytes holds up pings and doubles its memory.
+    pub fragment_bytes: usize,
+    /// Session and call ids, in characters (protocol section 3).
+    pub max_id_chars: usize,
+    /// Refusals and notices waiting for one connection's writer. A peer that overflows it sends garbage
+    /// faster than it reads the answers, and is disconnected.
+    pub control_lane: usize,
+    /// Progress messages waiting for one connection's writer; the oldest is dropped and counted.
+    pub progress_lane: usize,
+    /// Results waiting for one connection's writer, in bytes. Above it new calls are refused until the harness reads.
+    pub outbox_bytes: usize,
+    /// Shortest time between two progress messages of one stream of one call.
+    pub progress_interval: Duration,
+    /// Largest text of one progress message.
+    pub progress_bytes: usize,
+    /// Finished calls remembered for each session (protocol section 7).
+    pub max_finished_calls: usize,
+    /// How long a finished call is remembered (protocol section 7).
+    pub finished_ttl: Duration,
+    /// Results kept for each session to be sent again (protocol section 7).
+    pub max_kept_results: usize,
+    /// Results kept for the whole daemon, in bytes (protocol section 7).
+    pub result_memory_bytes: usize,
+    /// How long a cancel that overtook its call is remembered (protocol section 6).
+    pub early_cancel_ttl: Duration,
+    /// Cancels remembered for each session that overtook their calls.
+    pub max_early_cancels: usize,
+    /// How long a session without a connection lives (protocol section 7).
+    pub session_ttl: Duration,
+    /// Ping interval; a peer silent for two of them is dead (protocol section 7).
+    pub heartbeat: Duration,
+    /// Time for the WebSocket handshake, so that a silent dialler holds no place.
+    pub handshake_timeout: Duration,
+    /// Time that running calls get at shutdown before they are ended (protocol section 10).
+    pub drain_timeout: Duration,
+    /// Time to write the last results at shutdown (protocol section 10).
+    pub flush_timeout: Duration,
+    /// Time between TERM and KILL (protocol section 5.1).
+    pub kill_grace: Duration,
+    /// How long output is awaited after the shell has ended (protocol section 5.1).
+    pub drain_grace: Duration,
+    /// `timeout_ms` of a bash call that gives none (protocol section 5).
+    pub bash_timeout: Duration,
+    /// Ceiling of `timeout_ms` (protocol section 5); a larger value is clamped, with a note.
+    pub max_bash_timeout: Duration,
+    /// Rendered bash output above this becomes a preview of head and tail (protocol section 5.1: 48 KiB).
+    pub bash_preview_bytes: usize,
+    /// Whole output kept on disk for one stream of one bash call (protocol section 5.1: 64 MiB per call).
+    pub spill_call_bytes: u64,
+    /// Whole outputs kept on disk for one workspace, oldest removed first (protocol section 5.1: 1 GiB).
+    pub spill_workspace_bytes: u64,
+    /// Background processes kept for one session.
+    pub max_background: usize,
+    /// Longest that capturing the login environment may hold up a command (protocol section 5.1).
+    pub login_env_timeout: Duration,
+    /// File and search jobs that run at one time: more of them only cost memory (measured: four keep a
+    /// two-core machine busy).
+    pub max_blocking_jobs: usize,
+    /// How long a stopped file job is waited for before its call is answered without it (a hung mount).
+    pub blocking_grace: Duration,
+    /// Lines that `read` returns without a `limit` (protocol section 5).
+    pub read_lines: usize,
+    /// Bytes that `read` returns without a `limit` (protocol section 5.2: 256 KiB).
+    pub read_bytes: usize,
+    /// A longer line is clipped by `read` (protocol section 5.2: 64 KiB).
+    pub read_line_bytes: usize,
+    /// Largest image that `read` returns as a block, before base64.
+    pub read_image_bytes: usize,
+    /// Largest file that `edit` takes into memory.
+    pub edit_bytes: u64,
+    /// Paths that `glob` returns (protocol section 5.3).
+    pub glob_paths: usize,
+    /// Matches that `grep` returns (protocol section 5.3).
+    pub grep_matches: usize,
+    /// Bytes of block 0 that `grep` returns (protocol section 5.3: 256 KiB).
+    pub grep_bytes: usize,
+    /// Characters of one excerpt of `grep` (protocol section 5.3).
+    pub grep_excerpt_chars: usize,
+    /// Entries that `list_files` returns (protocol section 5.3).
+    pub list_entries: usize,
+}
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_concurrent_calls: 256,
+            max_sessions: 1_000,
+            max_connections: 256,
+            max_inbound_bytes: 16 * MIB,
+            default_outbound_bytes: MIB,
+            max_outbound_bytes: 64 * MIB,
+            fragment_bytes: 256 * KIB,
+            max_id_chars: 128,
+            control_lane: 1_024,
+            progress_lane: 256,
+            outbox_bytes: 64 * MIB,
+            progress_interval: Duration::from_millis(100),
+            progress_bytes: 16 * KIB,
+            max_finished_calls: 10_000,
+            finished_ttl: Duration::from_secs(600),
+            max_kept_results: 1_000,
+            result_memory_bytes: 64 * MIB,
+            early_cancel_ttl: Duration::from_secs(30),
+            max_early_cancels: 1_000,
+            session_ttl: Duration::from_secs(600),
+            heartbeat: Duration::from_secs(15),
+            handshake_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(2),
+            flush_timeout: Duration::from_secs(1),
+            kill_grace: Duration::from_secs(2),
+            drain_grace: Duration::from_millis(100),
+            bash_timeout: Duration::from_secs(120),
+            max_bash_timeout: Duration::from_secs(3_600),
+            bash_preview_bytes: 48 * KIB,
+            spill_call_bytes: 64 * MIB as u64,
+            spill_workspace_bytes: 1_024 * MIB as u64,
+            max_background: 64,
+            login_env_timeout: Duration::from_secs(1),
+            max_blocking_jobs: 4,
+            blocking_grace: Duration::from_secs(2),
+            read_lines: 2_000,
+            read_bytes: 256 * KIB,
+            read_line_bytes: 64 * KIB,
+            read_image_bytes: 8 * MIB,
+            edit_bytes: 256 * MIB as u64,
+            glob_paths: 1_000,
+            grep_matches: 500,
+            grep_bytes: 256 * KIB,
+            grep_excerpt_chars: 500,
+            list_entries: 2_000,
+        }
+    }
+}

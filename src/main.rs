@@ -1,0 +1,2 @@
+//! The `bma-executor` binary.
+fn main() {}

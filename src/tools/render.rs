@@ -1,0 +1,1 @@
+//! Shapes of text that several tools share.

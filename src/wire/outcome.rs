@@ -1,0 +1,133 @@
+//! What a call comes to.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{SessionId, ToolCallId};
+
+/// `tool.result`: the one answer to a call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolResult {
+    /// The call's session.
+    pub session_id: SessionId,
+    /// The call.
+    pub tool_call_id: ToolCallId,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether the model should take it as an error.
+    pub is_error: bool,
+    /// What the model sees; never empty.
+    pub content: Vec<ContentBlock>,
+    /// Present exactly where `outcome` is not `succeeded`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorBody>,
+    /// Structured facts for the harness, by tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Value>,
+}
+
+/// How a call ended (protocol section 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The tool finished, be it with a tool-level error.
+    Succeeded,
+    /// The call could not be run as asked.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+    /// Its `deadline_ms` ended it.
+    TimedOut,
+    /// The daemon died while it ran.
+    Unknown,
+}
+
+/// A piece of what the model sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ContentBlock {
+    /// Text; never empty.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// An image.
+    Image {
+        /// Its data.
+        source: ImageSource,
+    },
+}
+
+impl ContentBlock {
+    /// Makes a text block.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into() }
+    }
+}
+
+/// The data of an image block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ImageSource {
+    /// Base64 text.
+    Base64 {
+        /// `image/png` and the like.
+        media_type: String,
+        /// The bytes, in base64 with padding.
+        data: String,
+    },
+}
+
+/// The code and sentence of an answer that did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorBody {
+    /// What to branch on.
+    pub code: ErrorCode,
+    /// What to show.
+    pub message: String,
+    /// When trying again may help, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+/// The closed set of codes (protocol section 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// The call's members or input are not as the contract asks.
+    InvalidInput,
+    /// There is no tool of that name.
+    UnknownTool,
+    /// The tool exists but is switched off here.
+    ToolNotOffered,
+    /// The harness or the local policy denied it.
+    PermissionDenied,
+    /// No slot is free.
+    Overloaded,
+    /// The daemon stops.
+    ShuttingDown,
+    /// The session was closed.
+    SessionClosed,
+    /// Another connection holds the session.
+    SessionInUse,
+    /// The call was cancelled.
+    Cancelled,
+    /// The call's deadline passed.
+    DeadlineExceeded,
+    /// The daemon died while the call ran.
+    OutcomeUnknown,
+    /// The result was too large to keep or to send.
+    ResultTooLarge,
+    /// A fault of the daemon.
+    Internal,
+    /// The message is not valid (only in `protocol.error`).
+    Malformed,
+    /// There is no such method (only in `protocol.error`).
+    UnknownMethod,
+    /// The id is taken by a call with another input (only in `protocol.error`).
+    DuplicateCallId,
+    /// The named protocol version is not served (only in `protocol.error`).
+    UnsupportedVersion,
+}
