@@ -1,5 +1,7 @@
 //! The only door to files: an open directory, and names resolved below it by the kernel.
 
+pub(crate) mod spelling;
+
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
