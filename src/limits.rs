@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::wire::AdvertisedLimits;
+
 /// The bounds of one daemon. Sizes are bytes, times are [`Duration`]s, the rest are counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -154,6 +156,20 @@ impl Default for Limits {
             grep_bytes: 256 * KIB,
             grep_excerpt_chars: 500,
             list_entries: 2_000,
+        }
+    }
+}
+
+impl From<&Limits> for AdvertisedLimits {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            max_concurrent_calls: limits.max_concurrent_calls as u64,
+            max_sessions: limits.max_sessions as u64,
+            max_message_bytes: limits.max_inbound_bytes as u64,
+            progress_interval_ms: u64::try_from(limits.progress_interval.as_millis())
+                .unwrap_or(u64::MAX),
+            result_memory_bytes: limits.result_memory_bytes as u64,
+            bash_preview_bytes: limits.bash_preview_bytes as u64,
         }
     }
 }

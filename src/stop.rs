@@ -1,6 +1,5 @@
 //! The one signal that ends a call early, and why it was given.
 
-use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;

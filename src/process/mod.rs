@@ -31,7 +31,7 @@ impl Processes {
     }
 
     /// Makes room for one session's commands.
-    pub fn session(&self) -> SessionProcesses {
+    pub fn session(&self, _env: Vec<(std::ffi::OsString, std::ffi::OsString)>) -> SessionProcesses {
         SessionProcesses(Arc::clone(&self.0))
     }
 

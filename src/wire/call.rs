@@ -22,8 +22,23 @@ pub struct ToolCall {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<DeadlineMs>,
     /// What the harness decided about it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "object"
+    )]
     pub permission: Option<Permission>,
+}
+
+/// Takes an object or null; a derived struct alone would also take an array.
+pub(super) fn object<'de, D: Deserializer<'de>, T: de::DeserializeOwned>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let members = Option::<Map<String, Value>>::deserialize(deserializer)?;
+    members
+        .map(|members| T::deserialize(Value::Object(members)))
+        .transpose()
+        .map_err(de::Error::custom)
 }
 
 /// A deadline as the protocol writes it: milliseconds from receipt below 100,000,000,000, since the Unix epoch from there on.

@@ -15,6 +15,13 @@ use super::call::WholeMs;
 #[error("{0}")]
 pub struct InvalidInput(String);
 
+impl InvalidInput {
+    /// Says that a tool of the contract takes no input here.
+    pub fn not_built(tool: &str) -> Self {
+        Self(format!("{tool} is not built into this executor"))
+    }
+}
+
 /// Decodes a tool's input.
 ///
 /// # Errors

@@ -14,9 +14,9 @@ mod salvage;
 mod strict;
 
 pub use call::{DeadlineMs, Decision, Permission, ToolCall};
-//pub use codec::{Refusal, decode, decode_to_harness, encode};
+pub use codec::{Refusal, decode, decode_to_harness, encode, encode_result};
 pub use details::*;
-//pub use frame::*;
+pub use frame::*;
 pub use ids::{InvalidId, SessionId, ToolCallId};
 pub use inputs::*;
 pub use outcome::*;

@@ -54,6 +54,12 @@ impl Workspace {
         &self.0
     }
 
+    /// Returns the absolute path as text, in the escaped form where it must be.
+    pub fn shown_root(&self) -> String {
+        use std::os::unix::ffi::OsStrExt as _;
+        spelling::show(self.root().as_os_str().as_bytes()).into_owned()
+    }
+
     /// Returns how paths are confined here.
     pub fn confinement(&self) -> Confinement {
         Confinement::Openat2

@@ -1,0 +1,138 @@
+//! Whether a call may run, decided without waiting.
+//!
+//! The permit taken here is both the admission limit and the promise that the answer can be queued: it is given back
+//! when the answer has been written, so that a peer that does not read is refused further calls.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest as _, Sha256};
+
+use super::Connection;
+use super::answer::Answer;
+use super::registry::{Admission, Digest};
+use super::run::{Ticket, Work};
+use crate::stop::Stop;
+use crate::wire::{ErrorCode, ProtocolError, SessionId, ToolCall, ToolCallId};
+
+/// When a refused harness should try again: a slot of a quick call is free by then.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+impl Connection {
+    /// Runs a call, or answers why not.
+    pub(super) fn admit(&self, call: ToolCall) {
+        let received = Instant::now();
+        let digest = digest(&call);
+        let hub = &self.hub;
+        let mut state = hub.state();
+        let refuse = |code, message: String, retry: Option<Duration>| {
+            let answer = Answer::failed(code, message).retry_after(retry);
+            let result = answer.into_result(call.session_id.clone(), call.tool_call_id.clone());
+            self.outbox().control(result);
+        };
+        if state.stopping {
+            return refuse(
+                ErrorCode::ShuttingDown,
+                "the executor stops and takes no calls".to_owned(),
+                None,
+            );
+        }
+        if let Err(refused) = hub.session_for_call(&mut state, self.id, &call.session_id) {
+            return refuse(refused.code, refused.message, None);
+        }
+        let stop = Stop::new();
+        let Some(session) = state.sessions.get_mut(&call.session_id) else {
+            return;
+        };
+        let admission = session
+            .registry
+            .admit(&call.tool_call_id, digest, stop.clone(), received);
+        match admission {
+            Admission::New => {}
+            Admission::Attached => return,
+            Admission::Finished(kept) => return hub.send_again(&self.peer, &call, kept),
+            Admission::Conflict => {
+                return self
+                    .outbox()
+                    .control(duplicate(call.session_id, call.tool_call_id));
+            }
+        }
+        let kept_bytes = hub.0.kept_bytes.load(Ordering::Relaxed);
+        let slot = Arc::clone(&hub.0.slots).try_acquire_owned();
+        let (Ok(slot), true) = (slot, kept_bytes < hub.0.limits.result_memory_bytes) else {
+            // Not remembered: sent again, it may run.
+            session.registry.withdraw(&call.tool_call_id);
+            let limit = hub.0.limits.max_concurrent_calls;
+            let message = format!(
+                "the limit of {limit} calls or of unread results is reached; nothing was run"
+            );
+            return refuse(ErrorCode::Overloaded, message, Some(RETRY_AFTER));
+        };
+        let tracker = session.calls.clone();
+        let work = Work {
+            workspace: session.workspace.clone(),
+            processes: session.processes.clone(),
+            max_result_bytes: self.peer.terms().max_message_bytes,
+        };
+        if state
+            .early_cancels
+            .take(&call.session_id, &call.tool_call_id, received)
+        {
+            stop.trigger(crate::stop::StopCause::Cancelled);
+        }
+        let offer = Arc::clone(&state.offer);
+        drop(state);
+        let deadline = call.deadline_ms.map(|deadline| {
+            deadline
+                .left_ms(now_ms())
+                .map(|left| received.checked_add(Duration::from_millis(left)))
+        });
+        let ticket = Ticket::new(hub.clone(), &call, stop, slot, received);
+        let token = tracker.token();
+        hub.0.calls.spawn(async move {
+            ticket.run(call, work, &offer, deadline).await;
+            drop(token);
+        });
+    }
+}
+
+/// Digests what a call asks for; members in another order give the same digest.
+fn digest(call: &ToolCall) -> Digest {
+    let mut hash = Hasher(Sha256::new());
+    // The map is ordered by name, so equal values are spelled alike.
+    if let Err(error) = serde_json::to_writer(&mut hash, &(&call.name, &call.input)) {
+        tracing::error!(%error, "an input could not be digested");
+    }
+    hash.0.finalize().into()
+}
+
+struct Hasher(Sha256);
+
+impl std::io::Write for Hasher {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(super) fn duplicate(session_id: SessionId, tool_call_id: ToolCallId) -> ProtocolError {
+    ProtocolError {
+        code: ErrorCode::DuplicateCallId,
+        message: "this `tool_call_id` belongs to a call with another name or input; use a new id"
+            .to_owned(),
+        session_id: Some(session_id),
+        tool_call_id: Some(tool_call_id),
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

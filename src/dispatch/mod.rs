@@ -1,0 +1,223 @@
+//! Sessions and calls: who holds what, what runs, and exactly one answer for each call.
+//!
+//! This room knows neither socket nor spelling. A connection hands it texts ([`Connection::receive`], which never
+//! waits) and takes what is to be written from its [`Outbox`]. Sessions, running calls and results belong to the
+//! [`Hub`], not to a connection: a lost socket cancels nothing.
+//!
+//! One call, file by file: [`receive`] routes the message, [`admit`] decides without waiting, [`run`] runs the tool
+//! under its deadline, [`answer`] shapes what it came to, [`deliver`] keeps the result and queues it.
+
+mod admit;
+mod answer;
+mod capabilities;
+mod deliver;
+mod outbox;
+mod receive;
+mod registry;
+mod run;
+mod session;
+mod shutdown;
+mod toolbox;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+pub use capabilities::{Facts, ToolPolicy, offer};
+pub use outbox::{CloseFrame, Outbox, Outgoing, Receipt};
+pub use toolbox::{BuiltIn, Tool, ToolInput, Toolbox};
+
+use crate::limits::Limits;
+use crate::process::Processes;
+use crate::wire::{AdvertisedLimits, CapabilitiesUpdate, ExecutorInfo, Hello, SessionId};
+use crate::workspace::Workspace;
+use registry::EarlyCancels;
+use session::Sessions;
+
+/// All sessions and calls of one daemon. Cloning is cheap; every clone is the same hub.
+#[derive(Debug, Clone)]
+pub struct Hub(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    limits: Arc<Limits>,
+    workspace: Workspace,
+    processes: Processes,
+    toolbox: Arc<dyn Toolbox>,
+    instance_id: String,
+    state: Mutex<State>,
+    /// One permit for each admitted call until its answer has been written or its connection is gone.
+    slots: Arc<Semaphore>,
+    /// Every call, so that shutdown can wait for them.
+    calls: TaskTracker,
+    /// Bytes of all kept results.
+    kept_bytes: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct State {
+    peers: HashMap<PeerId, Arc<Peer>>,
+    next_peer: PeerId,
+    sessions: Sessions,
+    offer: Arc<CapabilitiesUpdate>,
+    early_cancels: EarlyCancels,
+    stopping: bool,
+}
+
+/// Numbers the connections of one daemon.
+type PeerId = u64;
+
+/// One connection, as the dispatcher sees it.
+#[derive(Debug)]
+struct Peer {
+    outbox: Arc<Outbox>,
+    terms: Mutex<Terms>,
+}
+
+/// What a connection agreed on; until its welcome comes it is served as v1.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    /// Whether the harness acknowledges results (v1.1).
+    acks: bool,
+    max_message_bytes: usize,
+    heartbeat: Duration,
+}
+
+impl Peer {
+    fn terms(&self) -> Terms {
+        *self.terms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A harness connection. Dropping it leaves its sessions without a holder; their calls go on.
+#[derive(Debug)]
+pub struct Connection {
+    hub: Hub,
+    id: PeerId,
+    peer: Arc<Peer>,
+}
+
+impl Connection {
+    /// Returns what is to be written to this connection.
+    pub fn outbox(&self) -> &Arc<Outbox> {
+        &self.peer.outbox
+    }
+
+    /// Returns the ping interval agreed on.
+    pub fn heartbeat(&self) -> Duration {
+        self.peer.terms().heartbeat
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut state = self.hub.state();
+        state.peers.remove(&self.id);
+        state.sessions.release_all(self.id);
+    }
+}
+
+impl Hub {
+    /// Makes a hub over `workspace`. `offer` is what it advertises until [`Hub::reoffer`].
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes for the instance id.
+    pub fn new(
+        limits: &Arc<Limits>,
+        workspace: Workspace,
+        processes: Processes,
+        toolbox: Arc<dyn Toolbox>,
+        offer: CapabilitiesUpdate,
+    ) -> Result<Self, getrandom::Error> {
+        Ok(Self(Arc::new(Inner {
+            limits: Arc::clone(limits),
+            workspace,
+            processes,
+            toolbox,
+            instance_id: crate::secret::token()?,
+            state: Mutex::new(State {
+                peers: HashMap::new(),
+                next_peer: 0,
+                sessions: Sessions::default(),
+                offer: Arc::new(offer),
+                early_cancels: EarlyCancels::new(limits.max_early_cancels, limits.early_cancel_ttl),
+                stopping: false,
+            }),
+            slots: Arc::new(Semaphore::new(limits.max_concurrent_calls)),
+            calls: TaskTracker::new(),
+            kept_bytes: Arc::default(),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a connection in; the hello and the offer are queued as its first messages.
+    pub fn attach(&self) -> Connection {
+        let limits = &self.0.limits;
+        let peer = Arc::new(Peer {
+            outbox: Arc::new(Outbox::new(limits)),
+            terms: Mutex::new(Terms {
+                acks: false,
+                max_message_bytes: limits.default_outbound_bytes,
+                heartbeat: limits.heartbeat,
+            }),
+        });
+        let mut state = self.state();
+        let id = state.next_peer;
+        state.next_peer += 1;
+        state.peers.insert(id, Arc::clone(&peer));
+        peer.outbox.control(self.hello(&state.offer));
+        peer.outbox.control(CapabilitiesUpdate::clone(&state.offer));
+        if state.stopping {
+            peer.outbox.close(1001, "the executor stops");
+        }
+        drop(state);
+        Connection {
+            hub: self.clone(),
+            id,
+            peer,
+        }
+    }
+
+    fn hello(&self, offer: &CapabilitiesUpdate) -> Hello {
+        Hello {
+            protocol_versions: crate::wire::PROTOCOL_VERSIONS.map(str::to_owned).to_vec(),
+            executor: ExecutorInfo {
+                name: env!("CARGO_PKG_NAME").to_owned(),
+                os: std::env::consts::OS.to_owned(),
+                arch: std::env::consts::ARCH.to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            environment_id: None,
+            instance_id: self.0.instance_id.clone(),
+            capabilities: offer.capabilities,
+            limits: AdvertisedLimits::from(&*self.0.limits),
+            resume: None,
+        }
+    }
+
+    /// Advertises `offer` from now on; connections are told where it differs.
+    pub fn reoffer(&self, offer: CapabilitiesUpdate) {
+        let mut state = self.state();
+        if *state.offer == offer {
+            return;
+        }
+        state.offer = Arc::new(offer);
+        for peer in state.peers.values() {
+            peer.outbox.control(CapabilitiesUpdate::clone(&state.offer));
+        }
+    }
+
+    /// Returns the outbox of the connection that holds a session, and its terms.
+    fn holder(&self, session_id: &SessionId) -> Option<Arc<Peer>> {
+        let state = self.state();
+        let holder = state.sessions.get(session_id)?.holder?;
+        state.peers.get(&holder).cloned()
+    }
+}

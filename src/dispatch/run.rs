@@ -1,0 +1,193 @@
+//! One admitted call, from its input to its one answer.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant as TokioInstant, sleep_until};
+
+use super::Hub;
+use super::answer::Answer;
+use super::outbox::{CallProgress, ProgressEnd};
+use super::toolbox::{Tool, ToolInput};
+use crate::process::SessionProcesses;
+use crate::progress::Progress;
+use crate::stop::{Stop, StopCause};
+use crate::tools::{Ctx, ToolOutput};
+use crate::wire::{CapabilitiesUpdate, Decision, ErrorCode, SessionId, ToolCall, ToolCallId};
+use crate::workspace::Workspace;
+
+/// What the call's session lends it.
+pub(super) struct Work {
+    pub(super) workspace: Workspace,
+    pub(super) processes: SessionProcesses,
+    pub(super) max_result_bytes: usize,
+}
+
+/// A deadline as it came: absent, passed already (`Some(None)`), or a point in time; one too far away to be a
+/// point in time never comes.
+pub(super) type Deadline = Option<Option<Option<Instant>>>;
+
+/// The promise of exactly one answer. Dropped without one, as by a panic, it answers `internal`.
+pub(super) struct Ticket {
+    hub: Hub,
+    session_id: SessionId,
+    tool_call_id: ToolCallId,
+    tool: String,
+    stop: Stop,
+    progress_end: ProgressEnd,
+    received: Instant,
+    slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Ticket {
+    pub(super) fn new(
+        hub: Hub,
+        call: &ToolCall,
+        stop: Stop,
+        slot: OwnedSemaphorePermit,
+        received: Instant,
+    ) -> Self {
+        Self {
+            hub,
+            session_id: call.session_id.clone(),
+            tool_call_id: call.tool_call_id.clone(),
+            // Only a known name reaches the log: an unknown one is the peer's text.
+            tool: Tool::from_name(&call.name)
+                .map_or("unknown", Tool::name)
+                .to_owned(),
+            stop,
+            progress_end: ProgressEnd::default(),
+            received,
+            slot: Some(slot),
+        }
+    }
+
+    /// Runs the call and answers it.
+    pub(super) async fn run(
+        self,
+        call: ToolCall,
+        work: Work,
+        offer: &CapabilitiesUpdate,
+        deadline: Deadline,
+    ) {
+        let answer = match prepare(call, offer) {
+            Err(refused) => refused,
+            Ok(_) if self.stop.cause().is_some() => Answer::stopped_before(StopCause::Cancelled),
+            Ok(_) if deadline == Some(None) => Answer::stopped_before(StopCause::Deadline),
+            Ok((tool, input)) => Answer::from_output(
+                tool,
+                self.work(input, work, deadline.flatten().flatten()).await,
+            ),
+        };
+        self.answer(answer);
+    }
+
+    /// Runs the tool; the deadline gives its stop signal, and the tool then returns what it has.
+    async fn work(&self, input: ToolInput, work: Work, deadline: Option<Instant>) -> ToolOutput {
+        let (hub, session_id) = (self.hub.clone(), self.session_id.clone());
+        let outbox = move || hub.holder(&session_id).map(|peer| Arc::clone(&peer.outbox));
+        let sink = CallProgress::new(
+            self.session_id.clone(),
+            self.tool_call_id.clone(),
+            &self.progress_end,
+            outbox,
+        );
+        let ctx = Ctx {
+            workspace: work.workspace,
+            processes: work.processes,
+            stop: self.stop.clone(),
+            progress: Progress::new(Arc::new(sink)),
+            limits: Arc::clone(&self.hub.0.limits),
+            max_result_bytes: work.max_result_bytes,
+        };
+        let mut tool = self.hub.0.toolbox.run(ctx, input);
+        let Some(deadline) = deadline else {
+            return tool.await;
+        };
+        let mut deadline = pin!(sleep_until(TokioInstant::from_std(deadline)));
+        tokio::select! {
+            biased; // A tool that is always ready must not outlive its deadline.
+            () = &mut deadline => {}
+            output = &mut tool => return output,
+        }
+        self.stop.trigger(StopCause::Deadline);
+        tool.await
+    }
+
+    fn answer(mut self, answer: Answer) {
+        self.send(answer);
+    }
+
+    fn send(&mut self, answer: Answer) {
+        let Some(slot) = self.slot.take() else { return };
+        self.progress_end.end();
+        let outcome = answer.outcome();
+        let result = answer.into_result(self.session_id.clone(), self.tool_call_id.clone());
+        let bytes = self.hub.deliver(result, slot);
+        tracing::info!(
+            session = %self.session_id,
+            call = %self.tool_call_id,
+            tool = self.tool,
+            ?outcome,
+            duration_ms = u64::try_from(self.received.elapsed().as_millis()).unwrap_or(u64::MAX),
+            bytes,
+            "call ended"
+        );
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.send(Answer::failed(
+            ErrorCode::Internal,
+            "the executor failed while it ran this call; what the call did is in the workspace, why is in the executor's log",
+        ));
+    }
+}
+
+/// Finds the tool, asks whether it may run, and types its input.
+fn prepare(call: ToolCall, offer: &CapabilitiesUpdate) -> Result<(Tool, ToolInput), Answer> {
+    let Some(tool) = Tool::from_name(&call.name) else {
+        let known: Vec<&str> = Tool::ALL.iter().map(|tool| tool.name()).collect();
+        let name: String = call.name.chars().take(64).collect();
+        return Err(Answer::failed(
+            ErrorCode::UnknownTool,
+            format!(
+                "there is no tool `{name}`; the tools are {}",
+                known.join(", ")
+            ),
+        ));
+    };
+    if !offer
+        .tools
+        .iter()
+        .any(|entry| entry.name == tool.name() && entry.available)
+    {
+        return Err(Answer::failed(
+            ErrorCode::ToolNotOffered,
+            format!("Tool not offered: {}", tool.name()),
+        ));
+    }
+    let input = tool.decode(call.input).map_err(|error| {
+        Answer::failed(ErrorCode::InvalidInput, format!("{}: {error}", tool.name()))
+    })?;
+    match call
+        .permission
+        .map(|permission| (permission.decision, permission.reason))
+    {
+        None | Some((Decision::Allow, _)) => Ok((tool, input)),
+        Some((Decision::Deny, reason)) => Err(Answer::failed(
+            ErrorCode::PermissionDenied,
+            format!(
+                "this call was denied: {}",
+                reason.as_deref().unwrap_or("no reason was given")
+            ),
+        )),
+        Some((Decision::Ask, _)) => Err(Answer::failed(
+            ErrorCode::PermissionDenied,
+            "this call needs approval, and no approval command is configured here",
+        )),
+    }
+}
