@@ -2,6 +2,7 @@
 
 pub mod dispatch;
 pub mod limits;
+pub mod net;
 pub mod process;
 pub mod progress;
 mod secret;

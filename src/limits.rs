@@ -25,6 +25,12 @@ pub struct Limits {
     /// Messages above this are sent as fragments of this size (protocol section 1): one frame of many
     /// megabytes holds up pings and doubles its memory.
     pub fragment_bytes: usize,
+    /// Buffer for reading from and for writing to one socket.
+    pub socket_buffer_bytes: usize,
+    /// Results written before a flush.
+    pub write_batch: usize,
+    /// How long a closed connection is waited for, so that the peer gets the close frame.
+    pub close_timeout: Duration,
     /// Session and call ids, in characters (protocol section 3).
     pub max_id_chars: usize,
     /// Refusals and notices waiting for one connection's writer. A peer that overflows it sends garbage
@@ -54,6 +60,8 @@ pub struct Limits {
     pub session_ttl: Duration,
     /// Ping interval; a peer silent for two of them is dead (protocol section 7).
     pub heartbeat: Duration,
+    /// Pause after a connection could not be accepted.
+    pub accept_pause: Duration,
     /// Time for the WebSocket handshake, so that a silent dialler holds no place.
     pub handshake_timeout: Duration,
     /// Time that running calls get at shutdown before they are ended (protocol section 10).
@@ -118,6 +126,9 @@ impl Default for Limits {
             default_outbound_bytes: MIB,
             max_outbound_bytes: 64 * MIB,
             fragment_bytes: 256 * KIB,
+            socket_buffer_bytes: 64 * KIB,
+            write_batch: 64,
+            close_timeout: Duration::from_secs(1),
             max_id_chars: 128,
             control_lane: 1_024,
             progress_lane: 256,
@@ -132,6 +143,7 @@ impl Default for Limits {
             max_early_cancels: 1_000,
             session_ttl: Duration::from_secs(600),
             heartbeat: Duration::from_secs(15),
+            accept_pause: Duration::from_millis(100),
             handshake_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(2),
             flush_timeout: Duration::from_secs(1),

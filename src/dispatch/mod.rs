@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
 pub use capabilities::{Facts, ToolPolicy, offer};
@@ -76,6 +76,7 @@ type PeerId = u64;
 struct Peer {
     outbox: Arc<Outbox>,
     terms: Mutex<Terms>,
+    heartbeat: watch::Sender<Duration>,
 }
 
 /// What a connection agreed on; until its welcome comes it is served as v1.
@@ -84,7 +85,6 @@ struct Terms {
     /// Whether the harness acknowledges results (v1.1).
     acks: bool,
     max_message_bytes: usize,
-    heartbeat: Duration,
 }
 
 impl Peer {
@@ -107,9 +107,9 @@ impl Connection {
         &self.peer.outbox
     }
 
-    /// Returns the ping interval agreed on.
-    pub fn heartbeat(&self) -> Duration {
-        self.peer.terms().heartbeat
+    /// Returns the ping interval agreed on, and its changes.
+    pub fn heartbeat(&self) -> watch::Receiver<Duration> {
+        self.peer.heartbeat.subscribe()
     }
 }
 
@@ -165,8 +165,8 @@ impl Hub {
             terms: Mutex::new(Terms {
                 acks: false,
                 max_message_bytes: limits.default_outbound_bytes,
-                heartbeat: limits.heartbeat,
             }),
+            heartbeat: watch::Sender::new(limits.heartbeat),
         });
         let mut state = self.state();
         let id = state.next_peer;

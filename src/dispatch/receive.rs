@@ -102,10 +102,11 @@ impl Connection {
                         .clamp(MIN_MESSAGE_BYTES, limits.max_outbound_bytes)
                 },
             ),
-            heartbeat: welcome.heartbeat_ms.map_or(limits.heartbeat, |ms| {
-                Duration::from_millis(ms.get()).clamp(HEARTBEAT_RANGE.0, HEARTBEAT_RANGE.1)
-            }),
         };
+        let heartbeat = welcome.heartbeat_ms.map_or(limits.heartbeat, |ms| {
+            Duration::from_millis(ms.get()).clamp(HEARTBEAT_RANGE.0, HEARTBEAT_RANGE.1)
+        });
+        self.peer.heartbeat.send_replace(heartbeat);
         *self
             .peer
             .terms

@@ -1,0 +1,195 @@
+//! The listening side: who may connect, and a task for each connection.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_tungstenite::accept_hdr_async_with_config;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, header};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::connection::{self, End};
+use super::link::{Link, socket_config};
+use crate::dispatch::Hub;
+use crate::limits::Limits;
+use crate::wire::PROTOCOL_VERSIONS;
+
+/// Who may connect.
+#[derive(Clone, Default)]
+pub struct Access {
+    /// The bearer key; without one everybody who reaches the socket may connect.
+    pub key: Option<String>,
+    /// Values of `Origin` that are let in. Any other is refused: a web page must not drive an executor.
+    pub allowed_origins: Vec<String>,
+}
+
+impl std::fmt::Debug for Access {
+    /// Leaves the key out, so that it cannot reach a log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Access")
+            .field("key", &self.key.is_some())
+            .field("allowed_origins", &self.allowed_origins)
+            .finish()
+    }
+}
+
+/// Accepts connections until `stop`, then waits until the last has ended.
+///
+/// # Errors
+/// The listener itself fails; a failure of one connection ends that connection only.
+pub async fn accept(
+    listener: TcpListener,
+    hub: Hub,
+    access: Access,
+    limits: Arc<Limits>,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let access = Arc::new(access);
+    let places = Arc::new(Semaphore::new(limits.max_connections));
+    let connections = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_passing(&error) => {
+                tracing::warn!(%error, "a connection was not accepted");
+                // Out of descriptors or memory: trying again at once would spin.
+                tokio::time::sleep(limits.accept_pause).await;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tracing::warn!(
+                limit = limits.max_connections,
+                "a connection was refused: the limit is reached"
+            );
+            continue;
+        };
+        let (hub, access, limits) = (hub.clone(), Arc::clone(&access), Arc::clone(&limits));
+        connections.spawn(async move {
+            serve(stream, &hub, &access, &limits, peer).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+    Ok(())
+}
+
+/// Whether an error of `accept` concerns one connection or passes by itself, see accept(2).
+fn is_passing(error: &io::Error) -> bool {
+    !matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected
+    )
+}
+
+async fn serve(
+    stream: TcpStream,
+    hub: &Hub,
+    access: &Access,
+    limits: &Arc<Limits>,
+    peer: std::net::SocketAddr,
+) {
+    // Without it a small frame waits for the peer's delayed acknowledgement: 40 ms and more.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY could not be set");
+    }
+    let config = socket_config(limits, limits.max_inbound_bytes);
+    let handshake = accept_hdr_async_with_config(
+        Link::new(stream),
+        |request: &Request, response: Response| check(request, response, access),
+        Some(config),
+    );
+    let socket = match timeout(limits.handshake_timeout, handshake).await {
+        Ok(Ok(socket)) => socket,
+        Ok(Err(error)) => return tracing::warn!(%peer, %error, "a handshake failed"),
+        Err(_) => return tracing::warn!(%peer, "a handshake took too long"),
+    };
+    tracing::info!(%peer, "harness connected");
+    match connection::run(socket, hub.attach(), limits).await {
+        End::Closed => tracing::info!(%peer, "harness disconnected"),
+        End::ClosedHere(close) => {
+            tracing::info!(%peer, code = close.code, reason = close.reason, "connection closed")
+        }
+        End::Dead => tracing::warn!(%peer, "the connection gave no sign of life and was dropped"),
+        End::Failed(error) => tracing::warn!(%peer, %error, "the connection failed"),
+    }
+}
+
+#[expect(clippy::result_large_err, reason = "the library's own callback type")]
+fn check(
+    request: &Request,
+    mut response: Response,
+    access: &Access,
+) -> Result<Response, ErrorResponse> {
+    let headers = request.headers();
+    for origin in headers.get_all(header::ORIGIN) {
+        if !access
+            .allowed_origins
+            .iter()
+            .any(|allowed| origin.as_bytes() == allowed.as_bytes())
+        {
+            return Err(refuse(
+                StatusCode::FORBIDDEN,
+                "this Origin is not allowed to drive the executor",
+            ));
+        }
+    }
+    if let Some(key) = &access.key {
+        let shown = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
+        if !shown
+            .and_then(bearer)
+            .is_some_and(|shown| crate::secret::equal(shown, key))
+        {
+            let mut refusal = refuse(
+                StatusCode::UNAUTHORIZED,
+                "send `Authorization: Bearer <key>` with the executor's key",
+            );
+            refusal
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            return Err(refusal);
+        }
+    }
+    let offered: Vec<&str> = headers
+        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(str::trim))
+        .collect();
+    if let Some(version) = PROTOCOL_VERSIONS
+        .iter()
+        .find(|version| offered.contains(version))
+    {
+        response.headers_mut().insert(
+            header::SEC_WEBSOCKET_PROTOCOL,
+            HeaderValue::from_static(version),
+        );
+    }
+    Ok(response)
+}
+
+/// Returns the token of a bearer header; the scheme's name is in any case (RFC 9110 section 11.1).
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn refuse(status: StatusCode, sentence: &str) -> ErrorResponse {
+    let mut response = ErrorResponse::new(Some(format!("{sentence}\n")));
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,11 @@
+//! Bytes: accepting connections, and the two tasks that read and write each.
+//!
+//! This room knows no tool and no session. What it reads goes to [`crate::dispatch`]; what it writes it takes from
+//! there. Reader and writer are separate tasks: one task for both gets stuck as soon as both ends have full buffers.
+
+mod accept;
+mod connection;
+mod link;
+
+pub use accept::{Access, accept};
+pub use link::{Link, LinkError, socket_config};
