@@ -1,2 +1,5 @@
-//! The `bma-executor` binary.
-fn main() {}
+//! The `bma-executor` binary; everything is in the library.
+
+fn main() -> std::process::ExitCode {
+    bma_executor::cli::run()
+}

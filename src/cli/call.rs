@@ -1,0 +1,266 @@
+//! `call`: the harness end, once.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Map, Value};
+
+use super::{Failure, host};
+use crate::harness::{Harness, HarnessError, Target};
+use crate::state;
+use crate::telemetry::chain;
+use crate::wire::{
+    ContentBlock, DeadlineMs, ResultAck, SessionClose, SessionId, ToHarness, ToolCall, ToolCallId,
+    ToolResult,
+};
+
+/// No result came.
+const EXIT_NO_RESULT: u8 = 3;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Name of the tool
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+    /// Its input as a JSON object; `-` reads it from standard input [default: {}]
+    input: Option<String>,
+    /// Show the advertised tools instead
+    #[arg(long, conflicts_with_all = ["name", "input"])]
+    list: bool,
+    /// Where the executor listens
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "ws://127.0.0.1:8787",
+        env = "BMA_EXECUTOR_URL"
+    )]
+    url: String,
+    /// Session to use [default: one of its own, closed afterwards]
+    #[arg(long, value_name = "ID", value_parser = parse_id)]
+    session: Option<SessionId>,
+    /// Id of the call [default: a random one]
+    #[arg(long, value_name = "ID", value_parser = parse_call_id)]
+    id: Option<ToolCallId>,
+    /// When the call must have ended, in milliseconds from now [default: never]
+    #[arg(long, value_name = "N", value_parser = parse_deadline)]
+    deadline_ms: Option<DeadlineMs>,
+    /// File with the bearer key [default: BMA_ENVIRONMENT_KEY, else the key in the state directory]
+    #[arg(long, value_name = "FILE", env = "BMA_EXECUTOR_KEY_FILE")]
+    key_file: Option<PathBuf>,
+    /// Workspace of the executor, to find its state directory [default: the current directory]
+    #[arg(long, value_name = "DIR", env = "BMA_EXECUTOR_WORKSPACE")]
+    workspace: Option<PathBuf>,
+    /// State directory of the executor [default: by its workspace]
+    #[arg(long, value_name = "DIR", env = "BMA_EXECUTOR_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// Dial an address other than loopback without TLS
+    #[arg(long)]
+    allow_plaintext: bool,
+}
+
+/// Calls one tool and prints what came of it.
+pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let input = input(args.input.as_deref())?;
+    let target = Target {
+        url: args.url.clone(),
+        key: key(&args)?,
+        allow_plaintext: args.allow_plaintext,
+    };
+    let done = super::runtime()?.block_on(async {
+        let harness = Harness::connect(&target).await?;
+        if args.list {
+            print_tools(&harness);
+            return Ok(ExitCode::SUCCESS);
+        }
+        call(harness, &args, input).await
+    });
+    done.map_err(|error: HarnessError| Failure {
+        code: EXIT_NO_RESULT,
+        sentence: chain(&error),
+    })
+}
+
+async fn call(
+    mut harness: Harness,
+    args: &Args,
+    input: Map<String, Value>,
+) -> Result<ExitCode, HarnessError> {
+    let random = |prefix: &str| {
+        let token =
+            crate::secret::token().map_err(|error| HarnessError::Protocol(error.to_string()))?;
+        Ok::<_, HarnessError>(format!("{prefix}-{}", token.get(..16).unwrap_or(&token)))
+    };
+    let bad_id = |error: crate::wire::InvalidId| HarnessError::Protocol(error.to_string());
+    let session_id = match &args.session {
+        Some(id) => id.clone(),
+        None => SessionId::new(&random("call")?).map_err(bad_id)?,
+    };
+    let tool_call_id = match &args.id {
+        Some(id) => id.clone(),
+        None => ToolCallId::new(&random("call")?).map_err(bad_id)?,
+    };
+    let name = args.name.clone().unwrap_or_default();
+    let spinner = spinner(&name);
+    let message = ToolCall {
+        session_id: session_id.clone(),
+        tool_call_id: tool_call_id.clone(),
+        name,
+        input,
+        deadline_ms: args.deadline_ms,
+        permission: None,
+    };
+    harness.send(&message.into()).await?;
+    let result = loop {
+        match harness.next().await? {
+            ToHarness::ToolResult(result) if result.tool_call_id == tool_call_id => break result,
+            ToHarness::ToolProgress(progress) if progress.tool_call_id == tool_call_id => {
+                show_progress(&spinner, &progress.message)
+            }
+            ToHarness::ProtocolError(error) => return Err(HarnessError::Protocol(error.message)),
+            ToHarness::Hello(_)
+            | ToHarness::CapabilitiesUpdate(_)
+            | ToHarness::Drain(_)
+            | ToHarness::SessionOpened(_)
+            | ToHarness::SessionClosed(_)
+            | ToHarness::ToolProgress(_)
+            | ToHarness::ToolResult(_) => {}
+        }
+    };
+    spinner.finish_and_clear();
+    print_result(&result)
+        .map_err(|error| HarnessError::Protocol(format!("standard output: {error}")))?;
+    harness
+        .send(
+            &ResultAck {
+                session_id: session_id.clone(),
+                tool_call_id,
+            }
+            .into(),
+        )
+        .await?;
+    if args.session.is_none() {
+        harness
+            .send(
+                &SessionClose {
+                    session_id: session_id.clone(),
+                }
+                .into(),
+            )
+            .await?;
+        // Its background processes have ended when the answer comes.
+        while !matches!(harness.next().await?, ToHarness::SessionClosed(closed) if closed.session_id == session_id)
+        {
+        }
+    }
+    harness.close().await?;
+    Ok(if result.is_error {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn spinner(name: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    }
+    let style = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg}")
+        .unwrap_or_else(|_invalid| ProgressStyle::default_spinner());
+    let spinner = ProgressBar::new_spinner()
+        .with_style(style)
+        .with_prefix(name.to_owned());
+    spinner.enable_steady_tick(std::time::Duration::from_millis(100));
+    spinner
+}
+
+fn show_progress(spinner: &ProgressBar, message: &str) {
+    if spinner.is_hidden() {
+        anstream::eprint!("{message}");
+    } else if let Some(line) = message.lines().rfind(|line| !line.trim().is_empty()) {
+        spinner.set_message(line.to_owned());
+    }
+}
+
+/// Prints block 0 to standard output and the notes to standard error.
+fn print_result(result: &ToolResult) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    for (at, block) in result.content.iter().enumerate() {
+        match block {
+            ContentBlock::Text { text } if at == 0 => {
+                stdout.write_all(text.as_bytes())?;
+                if !text.ends_with('\n') {
+                    stdout.write_all(b"\n")?;
+                }
+            }
+            ContentBlock::Text { text } => anstream::eprintln!("{text}"),
+            ContentBlock::Image { .. } => {
+                anstream::eprintln!("(an image, which is not shown here)")
+            }
+        }
+    }
+    stdout.flush()
+}
+
+fn print_tools(harness: &Harness) {
+    for tool in &harness.capabilities().tools {
+        match &tool.reason {
+            Some(reason) => anstream::println!("{} (not available: {reason})", tool.name),
+            None => anstream::println!("{}", tool.name),
+        }
+    }
+}
+
+fn input(text: Option<&str>) -> Result<Map<String, Value>, Failure> {
+    let mut piped = String::new();
+    let text = match text {
+        None => "{}",
+        Some("-") => {
+            std::io::stdin().read_to_string(&mut piped)?;
+            &piped
+        }
+        Some(text) => text,
+    };
+    serde_json::from_str(text)
+        .map_err(|error| Failure::usage(format!("the input must be a JSON object: {error}")))
+}
+
+/// Finds the key as the daemon does: a named file, the environment, the state directory.
+fn key(args: &Args) -> Result<Option<String>, Failure> {
+    if let Some(path) = &args.key_file {
+        return Ok(Some(state::read_key(path)?));
+    }
+    if let Some(key) = host::key_of_environment()? {
+        return Ok(Some(key));
+    }
+    let workspace = args.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    let workspace = workspace.canonicalize().map_err(|error| {
+        Failure::usage(format!(
+            "the workspace `{}` cannot be found: {error}",
+            workspace.display()
+        ))
+    })?;
+    let path = state::key_path(&host::state_dir(args.state_dir.as_ref(), &workspace)?);
+    match state::read_key(&path) {
+        Ok(key) => Ok(Some(key)),
+        // The daemon may ask for none.
+        Err(state::StateError::KeyFile { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn parse_id(text: &str) -> Result<SessionId, String> {
+    SessionId::new(text).map_err(|error| error.to_string())
+}
+
+fn parse_call_id(text: &str) -> Result<ToolCallId, String> {
+    ToolCallId::new(text).map_err(|error| error.to_string())
+}
+
+fn parse_deadline(text: &str) -> Result<DeadlineMs, String> {
+    text.parse()
+        .ok()
+        .and_then(DeadlineMs::new)
+        .ok_or_else(|| "expected a whole number of milliseconds above 0".to_owned())
+}

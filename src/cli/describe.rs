@@ -1,0 +1,27 @@
+//! `describe`: what would be advertised, without a socket.
+
+use std::process::ExitCode;
+
+use super::{Failure, host};
+use crate::config::Config;
+use crate::daemon::Machine;
+use crate::wire::{ToHarness, encode};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: host::ConfigArgs,
+}
+
+/// Prints the `executor.capabilities.update` that a harness would get.
+pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let config = Config::new(args.config.settings()?)?;
+    let machine = Machine::probe(&config, host::environment(), host::user())?;
+    let update = ToHarness::from(machine.offer(&config.tools));
+    let text = encode(&update)
+        .and_then(|text| serde_json::from_str::<serde_json::Value>(&text))
+        .and_then(|value| serde_json::to_string_pretty(&value))
+        .map_err(std::io::Error::from)?;
+    anstream::println!("{text}");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,135 @@
+//! What the environment and the user data base say about this process. Read here and nowhere else.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::Failure;
+use crate::config::{Config, KeySource, Settings};
+use crate::state::{self, StateDir};
+
+/// The variable with the bearer key (published name).
+const KEY_VARIABLE: &str = "BMA_ENVIRONMENT_KEY";
+
+/// Settings of a command that runs or describes an executor.
+#[derive(Debug, clap::Args)]
+pub(super) struct ConfigArgs {
+    /// Configuration file (TOML); its keys are the flags' names with underscores [default: none]
+    #[arg(long, value_name = "FILE", env = "BMA_EXECUTOR_CONFIG")]
+    pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) settings: Settings,
+}
+
+impl ConfigArgs {
+    /// Returns the settings of flags and environment over those of the file as it is now.
+    pub(super) fn settings(&self) -> Result<Settings, Failure> {
+        let file = self
+            .config
+            .as_deref()
+            .map(Settings::from_file)
+            .transpose()?;
+        Ok(self.settings.clone().or(file.unwrap_or_default()))
+    }
+}
+
+/// Returns the environment that this process was started with.
+pub(super) fn environment() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().collect()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place that reads the environment"
+)]
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// One line of the user data base, see passwd(5).
+struct Account {
+    name: String,
+    home: PathBuf,
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the user data base belongs to the machine, not to a workspace"
+)]
+fn account() -> Option<Account> {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let table = std::fs::read_to_string("/etc/passwd").ok()?;
+    table.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?.to_owned();
+        let home = fields.nth(4).map(PathBuf::from);
+        // After the name come password, user, group, comment and home.
+        (line.split(':').nth(2) == Some(&uid)).then_some(Account { name, home: home? })
+    })
+}
+
+/// Returns the name of the user that calls run as, or the number.
+pub(super) fn user() -> String {
+    account().map_or_else(
+        || rustix::process::geteuid().as_raw().to_string(),
+        |account| account.name,
+    )
+}
+
+/// Returns the directory below which state is kept by default (XDG Base Directory Specification).
+fn state_home() -> Result<PathBuf, Failure> {
+    let home = || {
+        variable("HOME")
+            .map(PathBuf::from)
+            .or_else(|| account().map(|account| account.home))
+    };
+    variable("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| home().map(|home| home.join(".local/state")))
+        .ok_or_else(|| {
+            Failure::usage("no home directory is known to keep state in; name one with --state-dir")
+        })
+}
+
+/// Returns the state directory of a workspace.
+pub(super) fn state_dir(
+    named: Option<&PathBuf>,
+    workspace: &std::path::Path,
+) -> Result<PathBuf, Failure> {
+    match named {
+        Some(path) => Ok(path.clone()),
+        None => Ok(state::default_dir(&state_home()?, workspace)),
+    }
+}
+
+/// The key that a daemon asks for, and the state directory that it holds for as long as it runs.
+pub(super) fn key_and_state(
+    config: &Config,
+    workspace: &std::path::Path,
+) -> Result<(Option<String>, Option<StateDir>), Failure> {
+    let open =
+        || StateDir::open(&state_dir(config.state_dir.as_ref(), workspace)?).map_err(Failure::from);
+    match &config.key {
+        KeySource::None => Ok((None, None)),
+        KeySource::File(path) => Ok((Some(state::read_key(path)?), None)),
+        KeySource::Default => match key_of_environment()? {
+            Some(key) => Ok((Some(key), None)),
+            None => open().and_then(|dir| Ok((Some(dir.key()?), Some(dir)))),
+        },
+    }
+}
+
+/// Returns the key of the environment.
+pub(super) fn key_of_environment() -> Result<Option<String>, Failure> {
+    let Some(value) = variable(KEY_VARIABLE) else {
+        return Ok(None);
+    };
+    let key = value
+        .to_str()
+        .and_then(|value| state::check_key(value.trim()));
+    key.map(Some).ok_or_else(|| {
+        Failure::usage(format!(
+            "{KEY_VARIABLE} must be 16 to 4096 visible ASCII characters"
+        ))
+    })
+}

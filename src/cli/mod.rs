@@ -1,0 +1,96 @@
+//! The command line: the only room that prints, exits and reads the environment.
+
+mod call;
+mod demo;
+mod describe;
+mod host;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::ConfigError;
+use crate::telemetry::chain;
+
+/// Runs an AI agent's tool calls (bash, files, search) where the code is.
+#[derive(Debug, Parser)]
+#[command(name = "bma-executor", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Listen for harnesses
+    Serve(serve::Args),
+    /// Call one tool of a running executor
+    Call(call::Args),
+    /// Print what would be advertised, as JSON
+    Describe(describe::Args),
+    /// Start an executor over a scratch workspace and drive every tool once
+    Demo,
+}
+
+/// Wrong usage or configuration, as everywhere.
+const EXIT_USAGE: u8 = 2;
+
+/// Why a command ended without doing its work.
+#[derive(Debug)]
+struct Failure {
+    code: u8,
+    sentence: String,
+}
+
+impl Failure {
+    fn usage(sentence: impl Into<String>) -> Self {
+        Self {
+            code: EXIT_USAGE,
+            sentence: sentence.into(),
+        }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+macro_rules! failure_from {
+    ($($error:ty),+) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self { code: 1, sentence: chain(&error) }
+            }
+        }
+    )+};
+}
+
+failure_from!(
+    crate::daemon::StartError,
+    crate::state::StateError,
+    std::io::Error
+);
+
+/// Runs the command that the arguments ask for.
+pub fn run() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Call(args) => call::run(args),
+        Command::Describe(args) => describe::run(args),
+        Command::Demo => demo::run(),
+    };
+    done.unwrap_or_else(|failure| {
+        anstream::eprintln!("bma-executor: {}", failure.sentence);
+        ExitCode::from(failure.code)
+    })
+}
+
+/// Makes the runtime of one command.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+}

@@ -1,0 +1,335 @@
+//! One validated configuration, from flags, environment and file in this order of strength.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use crate::dispatch::{Tool, ToolPolicy};
+use crate::limits::Limits;
+use crate::telemetry::{LogFormat, LogLevel};
+
+/// What can be set; every member is optional, since another source may give it.
+///
+/// The same names serve as flags (`--bash-timeout`), as variables (`BMA_EXECUTOR_BASH_TIMEOUT`) and as keys of the
+/// configuration file (`bash_timeout`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Directory that sessions work in [default: the current directory]
+    #[arg(long, value_name = "DIR", env = "BMA_EXECUTOR_WORKSPACE")]
+    pub workspace: Option<PathBuf>,
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8787]
+    #[arg(long, value_name = "ADDR", env = "BMA_EXECUTOR_LISTEN")]
+    pub listen: Option<SocketAddr>,
+    /// File with the bearer key [default: BMA_ENVIRONMENT_KEY, else a key made in the state directory]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "BMA_EXECUTOR_KEY_FILE",
+        conflicts_with = "no_key"
+    )]
+    pub key_file: Option<PathBuf>,
+    /// Ask for no key; only on a loopback address
+    #[arg(long, env = "BMA_EXECUTOR_NO_KEY", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub no_key: Option<bool>,
+    /// Value of `Origin` to let in; repeatable [default: none]
+    #[arg(long, value_name = "ORIGIN")]
+    pub allow_origin: Vec<String>,
+    /// Where the key and the state of the daemon are kept
+    /// [default: $XDG_STATE_HOME/bma-executor/<hash of the workspace path>]
+    #[arg(long, value_name = "DIR", env = "BMA_EXECUTOR_STATE_DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Tool that is not offered; repeatable [default: none]
+    #[arg(long, value_name = "TOOL", value_parser = parse_tool)]
+    #[serde(deserialize_with = "tools")]
+    pub disable: Vec<Tool>,
+    /// Do not offer `write` and `edit`
+    #[arg(long, env = "BMA_EXECUTOR_READ_ONLY", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub read_only: Option<bool>,
+    /// Calls that may run at one time [default: 256]
+    #[arg(long, value_name = "N", env = "BMA_EXECUTOR_MAX_CONCURRENT_CALLS")]
+    pub max_concurrent_calls: Option<usize>,
+    /// How long a session without a connection lives, as in 10m [default: 10m]
+    #[arg(long, value_name = "TIME", env = "BMA_EXECUTOR_SESSION_TTL", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub session_ttl: Option<Duration>,
+    /// Time that running calls get at the stop, as in 2s [default: 2s]
+    #[arg(long, value_name = "TIME", env = "BMA_EXECUTOR_DRAIN_TIMEOUT", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub drain_timeout: Option<Duration>,
+    /// Time between TERM and KILL, as in 2s [default: 2s]
+    #[arg(long, value_name = "TIME", env = "BMA_EXECUTOR_KILL_GRACE", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub kill_grace: Option<Duration>,
+    /// Time-out of a bash call that names none, as in 2m [default: 2m]
+    #[arg(long, value_name = "TIME", env = "BMA_EXECUTOR_BASH_TIMEOUT", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub bash_timeout: Option<Duration>,
+    /// How log lines are spelled [default: text]
+    #[arg(long, value_name = "FORMAT", env = "BMA_EXECUTOR_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// The least serious log lines that are written [default: info]
+    #[arg(long, value_name = "LEVEL", env = "BMA_EXECUTOR_LOG_LEVEL")]
+    pub log_level: Option<LogLevel>,
+}
+
+/// The configuration of one daemon, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The root workspace, as it was given.
+    pub workspace: PathBuf,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Where the key comes from.
+    pub key: KeySource,
+    /// Origins that are let in.
+    pub allowed_origins: Vec<String>,
+    /// The state directory, where one was named.
+    pub state_dir: Option<PathBuf>,
+    /// What is offered.
+    pub tools: ToolPolicy,
+    /// The bounds.
+    pub limits: Limits,
+    /// How log lines are spelled.
+    pub log_format: LogFormat,
+    /// Which are written.
+    pub log_level: LogLevel,
+}
+
+/// Where the bearer key comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// No key is asked for.
+    None,
+    /// A file that the operator named.
+    File(PathBuf),
+    /// The environment, else the state directory.
+    Default,
+}
+
+/// Why a configuration cannot be used: one sentence that names the key, the value and what was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl Settings {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the file, the line and the key.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the configuration file is the operator's, not a workspace's"
+    )]
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            ConfigError(format!(
+                "the configuration file `{}` cannot be read: {error}",
+                path.display()
+            ))
+        })?;
+        toml::from_str(&text).map_err(|error| {
+            let line = error.span().map_or(0, |span| {
+                text.bytes()
+                    .take(span.start)
+                    .filter(|byte| *byte == b'\n')
+                    .count()
+            });
+            let message = error.message().replace('\n', " ");
+            ConfigError(format!(
+                "configuration file `{}`, line {}: {message}",
+                path.display(),
+                line + 1
+            ))
+        })
+    }
+
+    /// Fills what is not set from a weaker source.
+    #[must_use]
+    pub fn or(self, weaker: Self) -> Self {
+        let list = |strong: Vec<_>, weak| if strong.is_empty() { weak } else { strong };
+        Self {
+            workspace: self.workspace.or(weaker.workspace),
+            listen: self.listen.or(weaker.listen),
+            // A key file set by the stronger source overrides a `no_key` of the weaker one, and the reverse.
+            no_key: self.no_key.or(if self.key_file.is_some() {
+                None
+            } else {
+                weaker.no_key
+            }),
+            key_file: if self.no_key == Some(true) {
+                None
+            } else {
+                self.key_file.or(weaker.key_file)
+            },
+            allow_origin: if self.allow_origin.is_empty() {
+                weaker.allow_origin
+            } else {
+                self.allow_origin
+            },
+            state_dir: self.state_dir.or(weaker.state_dir),
+            disable: list(self.disable, weaker.disable),
+            read_only: self.read_only.or(weaker.read_only),
+            max_concurrent_calls: self.max_concurrent_calls.or(weaker.max_concurrent_calls),
+            session_ttl: self.session_ttl.or(weaker.session_ttl),
+            drain_timeout: self.drain_timeout.or(weaker.drain_timeout),
+            kill_grace: self.kill_grace.or(weaker.kill_grace),
+            bash_timeout: self.bash_timeout.or(weaker.bash_timeout),
+            log_format: self.log_format.or(weaker.log_format),
+            log_level: self.log_level.or(weaker.log_level),
+        }
+    }
+
+    /// Returns what is offered under these settings.
+    pub fn tool_policy(&self) -> ToolPolicy {
+        ToolPolicy {
+            disabled: self.disable.iter().copied().collect::<BTreeSet<_>>(),
+            read_only: self.read_only.unwrap_or(false),
+        }
+    }
+}
+
+impl Config {
+    /// Checks settings and fills in the defaults.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the key at fault.
+    pub fn new(settings: Settings) -> Result<Self, ConfigError> {
+        let tools = settings.tool_policy();
+        let listen = settings
+            .listen
+            .unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8787));
+        let key = match (settings.no_key.unwrap_or(false), settings.key_file) {
+            (true, Some(_)) => {
+                return Err(ConfigError(
+                    "`no_key` and `key_file` are both set; give one of them".to_owned(),
+                ));
+            }
+            (true, None) if !listen.ip().is_loopback() => {
+                return Err(ConfigError(format!(
+                    "`no_key` is only for loopback addresses, and `listen` is {listen}: anybody who reaches it could run commands"
+                )));
+            }
+            (true, None) => KeySource::None,
+            (false, Some(file)) => KeySource::File(file),
+            (false, None) => KeySource::Default,
+        };
+        Ok(Self {
+            workspace: settings.workspace.unwrap_or_else(|| PathBuf::from(".")),
+            listen,
+            key,
+            allowed_origins: settings.allow_origin,
+            state_dir: settings.state_dir,
+            tools,
+            limits: limits(
+                settings.max_concurrent_calls,
+                settings.session_ttl,
+                settings.drain_timeout,
+                settings.kill_grace,
+                settings.bash_timeout,
+            )?,
+            log_format: settings.log_format.unwrap_or_default(),
+            log_level: settings.log_level.unwrap_or_default(),
+        })
+    }
+}
+
+fn limits(
+    max_concurrent_calls: Option<usize>,
+    session_ttl: Option<Duration>,
+    drain_timeout: Option<Duration>,
+    kill_grace: Option<Duration>,
+    bash_timeout: Option<Duration>,
+) -> Result<Limits, ConfigError> {
+    let mut limits = Limits::default();
+    if let Some(calls) = max_concurrent_calls {
+        limits.max_concurrent_calls = in_range("max_concurrent_calls", calls, 1, 10_000)?;
+    }
+    let day = Duration::from_secs(24 * 3_600);
+    let second = Duration::from_secs(1);
+    for (key, value, least, most, limit) in [
+        (
+            "session_ttl",
+            session_ttl,
+            second,
+            day,
+            &mut limits.session_ttl,
+        ),
+        (
+            "drain_timeout",
+            drain_timeout,
+            Duration::ZERO,
+            60 * second,
+            &mut limits.drain_timeout,
+        ),
+        (
+            "kill_grace",
+            kill_grace,
+            Duration::ZERO,
+            60 * second,
+            &mut limits.kill_grace,
+        ),
+        (
+            "bash_timeout",
+            bash_timeout,
+            Duration::from_millis(1),
+            limits.max_bash_timeout,
+            &mut limits.bash_timeout,
+        ),
+    ] {
+        if let Some(value) = value {
+            if !(least..=most).contains(&value) {
+                let (value, least, most) = (spell(value), spell(least), spell(most));
+                return Err(ConfigError(format!(
+                    "`{key}` is {value}, expected {least} to {most}"
+                )));
+            }
+            *limit = value;
+        }
+    }
+    Ok(limits)
+}
+
+fn in_range(key: &str, value: usize, least: usize, most: usize) -> Result<usize, ConfigError> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(ConfigError(format!(
+        "`{key}` is {value}, expected {least} to {most}"
+    )))
+}
+
+fn spell(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_invalid| "expected a time with its unit, as in 500ms, 2s or 10m".to_owned())
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_duration(&text)
+        .map(Some)
+        .map_err(|expected| serde::de::Error::custom(format!("`{text}`: {expected}")))
+}
+
+fn parse_tool(name: &str) -> Result<Tool, String> {
+    Tool::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = Tool::ALL.iter().map(|tool| tool.name()).collect();
+        format!("expected one of {}", known.join(", "))
+    })
+}
+
+fn tools<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Tool>, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    let parse = |name: &String| {
+        parse_tool(name)
+            .map_err(|expected| serde::de::Error::custom(format!("`{name}`: {expected}")))
+    };
+    names.iter().map(parse).collect()
+}

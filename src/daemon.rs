@@ -1,0 +1,204 @@
+//! Puts the rooms together: a hub over a workspace, and a listener in front of it.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::time::{interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::dispatch::{Facts, Hub, ToolPolicy, Toolbox, offer};
+use crate::limits::Limits;
+use crate::net::{Access, accept};
+use crate::process::Processes;
+use crate::wire::CapabilitiesUpdate;
+use crate::workspace::{OpenError, Workspace};
+
+/// Why a daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The workspace cannot be opened.
+    #[error(transparent)]
+    Workspace(#[from] OpenError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel gives no random bytes.
+    #[error("the kernel gives no random bytes: {0}")]
+    Random(getrandom::Error),
+}
+
+/// The process and file rooms over one workspace, and what is known of the machine.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    facts: Facts,
+    limits: Arc<Limits>,
+}
+
+impl Machine {
+    /// Opens the workspace and probes what is to be advertised.
+    ///
+    /// `base_env` is what the daemon was started with, `user` the name that calls run as.
+    ///
+    /// # Errors
+    /// [`StartError::Workspace`].
+    pub fn probe(
+        config: &Config,
+        base_env: Vec<(OsString, OsString)>,
+        user: String,
+    ) -> Result<Self, StartError> {
+        let limits = Arc::new(config.limits.clone());
+        let workspace = Workspace::open(&config.workspace, &limits)?;
+        let processes = Processes::new(&limits, base_env);
+        Ok(Self {
+            facts: Facts {
+                user,
+                workspace,
+                processes,
+            },
+            limits,
+        })
+    }
+
+    /// Returns what would be advertised under a policy.
+    pub fn offer(&self, policy: &ToolPolicy) -> CapabilitiesUpdate {
+        offer(policy, &self.facts, &self.limits)
+    }
+
+    /// Returns the workspace.
+    pub fn workspace(&self) -> &Workspace {
+        &self.facts.workspace
+    }
+}
+
+/// A daemon that listens but does not accept yet.
+#[derive(Debug)]
+pub struct Daemon {
+    machine: Machine,
+    hub: Hub,
+    listener: TcpListener,
+    address: SocketAddr,
+    access: Access,
+}
+
+impl Daemon {
+    /// Binds the address. Needs a runtime.
+    ///
+    /// # Errors
+    /// [`StartError`] names what is in the way.
+    pub async fn bind(
+        machine: Machine,
+        config: &Config,
+        key: Option<String>,
+        toolbox: Arc<dyn Toolbox>,
+    ) -> Result<Self, StartError> {
+        let facts = machine.facts.clone();
+        let offer = machine.offer(&config.tools);
+        let hub = Hub::new(
+            &machine.limits,
+            facts.workspace,
+            facts.processes,
+            toolbox,
+            offer,
+        )
+        .map_err(StartError::Random)?;
+        let failed = |source| StartError::Listen {
+            address: config.listen,
+            source,
+        };
+        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let access = Access {
+            key,
+            allowed_origins: config.allowed_origins.clone(),
+        };
+        Ok(Self {
+            machine,
+            hub,
+            listener,
+            address,
+            access,
+        })
+    }
+
+    /// Returns the address that is listened on, with its true port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns a handle that changes what is offered while the daemon runs.
+    pub fn offers(&self) -> Offers {
+        Offers {
+            machine: self.machine.clone(),
+            hub: self.hub.clone(),
+        }
+    }
+
+    /// Serves until `stop`, whose reason is told to the harnesses, then stops in order; `hurry` shortens that.
+    ///
+    /// # Errors
+    /// The listener failed.
+    pub async fn run(
+        self,
+        stop: impl Future<Output = &'static str>,
+        hurry: CancellationToken,
+    ) -> io::Result<()> {
+        let limits = self.machine.limits;
+        let stop_accepting = CancellationToken::new();
+        let mut accepting = tokio::spawn(accept(
+            self.listener,
+            self.hub.clone(),
+            self.access,
+            Arc::clone(&limits),
+            stop_accepting.clone(),
+        ));
+        let upkeep = async {
+            let pause =
+                (limits.session_ttl / 4).clamp(Duration::from_secs(1), Duration::from_secs(30));
+            let mut tick = interval(pause);
+            loop {
+                tick.tick().await;
+                self.hub.expire_sessions();
+            }
+        };
+        let reason = tokio::select! {
+            reason = stop => reason,
+            failed = &mut accepting => return failed.map_err(io::Error::other)?,
+            () = upkeep => "unreachable",
+        };
+        tracing::info!(reason, "stopping");
+        stop_accepting.cancel();
+        self.hub.shut_down(reason, &hurry).await;
+        let flush = limits.flush_timeout + limits.close_timeout;
+        if timeout(flush, &mut accepting).await.is_err() {
+            tracing::warn!("a harness did not read its last messages in time");
+            accepting.abort();
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// Changes what a running daemon offers.
+#[derive(Debug, Clone)]
+pub struct Offers {
+    machine: Machine,
+    hub: Hub,
+}
+
+impl Offers {
+    /// Offers what a policy allows from now on; connections are told where that differs.
+    pub fn set(&self, policy: &ToolPolicy) {
+        self.hub.reoffer(self.machine.offer(policy));
+    }
+}

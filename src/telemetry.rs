@@ -1,0 +1,85 @@
+//! Logs: on stderr, in text or JSON; ids, sizes and times, never commands, paths of calls, contents or environment.
+
+use tracing_subscriber::filter::LevelFilter;
+
+/// How log lines are spelled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines: one object per line.
+    Json,
+}
+
+/// The least serious lines that are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// Faults of the executor.
+    Error,
+    /// What an operator should look at.
+    Warn,
+    /// One line per call and connection.
+    #[default]
+    Info,
+    /// For finding faults.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Off => Self::OFF,
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// Starts logging for the process. A second call changes nothing.
+pub fn init(format: LogFormat, level: LogLevel) {
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(LevelFilter::from(level))
+        .with_target(false)
+        .with_ansi(false);
+    let set = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    if let Err(error) = set {
+        tracing::debug!(%error, "logging was started before");
+    }
+    // The payload of a panic can hold contents; where it happened is enough to find it.
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic
+            .location()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        tracing::error!(at, "a panic was caught");
+    }));
+}
+
+/// Spells an error with all its causes, each text once.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
