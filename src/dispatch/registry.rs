@@ -200,3 +200,125 @@ impl EarlyCancels {
         at.and_then(|at| self.known.remove(at)).is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        finished: 3,
+        finished_ttl: Duration::from_secs(10),
+    };
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Admit { call: u8, digest: u8 },
+        Finish { call: u8 },
+        Withdraw { call: u8 },
+        Wait { seconds: u64 },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let call = 0..6u8;
+        prop_oneof![
+            4 => (call.clone(), 0..2u8).prop_map(|(call, digest)| Step::Admit { call, digest }),
+            3 => call.clone().prop_map(|call| Step::Finish { call }),
+            1 => call.prop_map(|call| Step::Withdraw { call }),
+            1 => (0..8u64).prop_map(|seconds| Step::Wait { seconds }),
+        ]
+    }
+
+    /// What the registry should know, in the plainest form.
+    #[derive(Default)]
+    struct Model {
+        running: BTreeMap<u8, u8>,
+        /// Call, digest, result and time, oldest first.
+        finished: Vec<(u8, u8, u64, u64)>,
+        executions: u64,
+    }
+
+    impl Model {
+        fn expire(&mut self, now: u64) {
+            self.finished
+                .retain(|(_, _, _, at)| now - at < BOUNDS.finished_ttl.as_secs());
+            let excess = self.finished.len().saturating_sub(BOUNDS.finished);
+            self.finished.drain(..excess);
+        }
+
+        fn admit(&mut self, call: u8, digest: u8, now: u64) -> Admission<u64> {
+            self.expire(now);
+            let known = self.finished.iter().find(|(known, ..)| *known == call);
+            match (self.running.get(&call), known) {
+                (Some(running), _) if *running == digest => Admission::Attached,
+                (None, Some((_, finished, result, _))) if *finished == digest => {
+                    Admission::Finished(*result)
+                }
+                (Some(_), _) | (None, Some(_)) => Admission::Conflict,
+                (None, None) => {
+                    self.running.insert(call, digest);
+                    Admission::New
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_registry_does_what_its_model_does(steps in prop::collection::vec(step(), 1..80)) {
+            let start = Instant::now();
+            let mut registry = Registry::<u8, u64>::new(BOUNDS);
+            let mut model = Model::default();
+            let mut now = 0;
+            let id = |call: u8| ToolCallId::new(&format!("c{call}")).unwrap();
+            for step in steps {
+                let at = start + Duration::from_secs(now);
+                match step {
+                    Step::Admit { call, digest } => {
+                        let got = registry.admit(&id(call), [digest; 32], call, at);
+                        prop_assert_eq!(got, model.admit(call, digest, now));
+                    }
+                    Step::Finish { call } => {
+                        let ran = model.running.remove(&call);
+                        model.executions += 1;
+                        let result = model.executions;
+                        prop_assert_eq!(registry.finish(&id(call), result, at), ran.is_some());
+                        if let Some(digest) = ran {
+                            model.finished.push((call, digest, result, now));
+                            model.expire(now);
+                        }
+                    }
+                    Step::Withdraw { call } => {
+                        registry.withdraw(&id(call));
+                        model.running.remove(&call);
+                    }
+                    Step::Wait { seconds } => now += seconds,
+                }
+                for call in 0..6 {
+                    prop_assert_eq!(registry.stop(&id(call)).is_some(), model.running.contains_key(&call));
+                }
+                prop_assert!(registry.order.len() <= BOUNDS.finished);
+                prop_assert_eq!(registry.order.len(), registry.finished.len());
+            }
+        }
+
+        #[test]
+        fn an_early_cancel_is_taken_once_and_only_in_time(waits in prop::collection::vec(0..20u64, 1..20)) {
+            let start = Instant::now();
+            let mut cancels = EarlyCancels::new(2, Duration::from_secs(30));
+            let session = SessionId::new("s").unwrap();
+            let mut now = 0;
+            for (at, wait) in waits.into_iter().enumerate() {
+                let call = ToolCallId::new(&format!("c{at}")).unwrap();
+                cancels.add(&session, &call, start + Duration::from_secs(now));
+                now += 2 * wait;
+                let later = start + Duration::from_secs(now);
+                prop_assert_eq!(cancels.take(&session, &call, later), 2 * wait < 30);
+                prop_assert!(!cancels.take(&session, &call, later));
+            }
+        }
+    }
+}

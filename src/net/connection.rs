@@ -144,10 +144,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
                 biased; // The end first; then a ping, which lanes that never run empty must not keep back.
                 () = self.peer_gone.cancelled() => {
                     // Only a reply to the peer's close may still be there to be sent.
-                    return match timeout(self.limits.close_timeout, self.sink.close()).await {
-                        Ok(Err(error)) => End::Failed(error),
-                        Ok(Ok(())) | Err(_) => End::Closed,
-                    };
+                    if let Ok(Err(error)) = timeout(self.limits.close_timeout, self.sink.close()).await {
+                        tracing::debug!(%error, "the peer was gone before the close was answered");
+                    }
+                    return End::Closed;
                 }
                 Ok(()) = heartbeat.changed() => continue,
                 () = sleep_until((pinged + interval).into()) => None,

@@ -63,10 +63,11 @@ fn decode_message<M: Message>(text: &str) -> Result<M, (ErrorCode, String)> {
     let params = envelope.remove("params").unwrap_or(Value::Null);
     let is_object = params.is_object();
     match M::from_params(&method, params) {
-        Some(Ok(message)) => Ok(message),
-        Some(Err(_)) if !is_object => Err(malformed(format!(
+        // Asked first: a struct would also be taken from an array.
+        Some(_) if !is_object => Err(malformed(format!(
             "`params` of `{method}` must be an object"
         ))),
+        Some(Ok(message)) => Ok(message),
         Some(Err(error)) => Err(malformed(format!(
             "`{method}`: {}",
             clip(&describe(&error), 400)

@@ -1,0 +1,15 @@
+//! Starts executors and connections (`start_*`), sends (`send_*`), waits with a bound (`expect_*`) and does both (`check_*`).
+
+pub mod binary;
+pub mod client;
+pub mod contract;
+pub mod executor;
+pub mod processes;
+
+pub use client::{Client, Reply};
+pub use executor::{Executor, start_executor, start_executor_with};
+pub use serde_json::{Value, json};
+
+/// Longest wait for anything that should come soon. Generous, since the machine may be busy; a test that asks for
+/// more speed measures it.
+pub const SOON: std::time::Duration = std::time::Duration::from_secs(10);
