@@ -29,7 +29,7 @@ use tokio_util::task::TaskTracker;
 
 pub use capabilities::{Facts, ToolPolicy, offer};
 pub use outbox::{CloseFrame, Outbox, Outgoing, Receipt};
-pub use toolbox::{BuiltIn, Tool, ToolInput, Toolbox};
+pub use toolbox::{BuiltIn, Run, Tool, ToolInput, Toolbox};
 
 use crate::limits::Limits;
 use crate::process::Processes;
