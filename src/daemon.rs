@@ -150,7 +150,7 @@ impl Daemon {
     /// The listener failed.
     pub async fn run(
         self,
-        stop: impl Future<Output = &'static str>,
+        stop: impl Future<Output = &'static str> + Send,
         hurry: CancellationToken,
     ) -> io::Result<()> {
         let limits = self.machine.limits;

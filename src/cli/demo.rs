@@ -1,6 +1,329 @@
-//! placeholder
-use super::Failure;
+//! `demo`: an executor over a scratch workspace, driven as a harness would.
+
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::{Failure, host};
+use crate::config::{Config, Settings};
+use crate::daemon::{Daemon, Machine};
+use crate::dispatch::BuiltIn;
+use crate::harness::{Harness, HarnessError, Target};
+use crate::telemetry::{self, LogFormat, LogLevel, chain};
+use crate::wire::{
+    ContentBlock, DeadlineMs, Outcome, ResultAck, SessionId, ToHarness, ToolCall, ToolCallId,
+    ToolCancel, ToolResult,
+};
+
+const CALL: Style = AnsiColor::Cyan.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+
+/// No step of the demo takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// One call of the demo, and what must come of it.
+struct Step {
+    title: &'static str,
+    name: &'static str,
+    input: Value,
+    /// Cancel it when its first progress comes.
+    cancel: bool,
+    deadline_ms: Option<u64>,
+    outcome: Outcome,
+    is_error: bool,
+    /// What block 0 must hold.
+    holds: &'static str,
+}
+
+impl Step {
+    fn new(title: &'static str, name: &'static str, input: Value, holds: &'static str) -> Self {
+        Self {
+            title,
+            name,
+            input,
+            cancel: false,
+            deadline_ms: None,
+            outcome: Outcome::Succeeded,
+            is_error: false,
+            holds,
+        }
+    }
+
+    fn ends(self, outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            is_error: true,
+            ..self
+        }
+    }
+}
+
+fn steps() -> Vec<Step> {
+    let program = "fn main() {\n    println!(\"hello\");\n}\n";
+    vec![
+        Step::new(
+            "run a command",
+            "bash",
+            json!({"command": "echo hi"}),
+            "hi\nexit_code: 0",
+        ),
+        Step::new(
+            "write a file, with its directory",
+            "write",
+            json!({"path": "src/main.rs", "content": program}),
+            "(created)",
+        ),
+        Step::new(
+            "read it back",
+            "read",
+            json!({"path": "src/main.rs"}),
+            program,
+        ),
+        Step::new(
+            "change one place",
+            "edit",
+            json!({"path": "src/main.rs", "old_string": "\"hello\"", "new_string": "\"hello, hands\""}),
+            "1 replacement",
+        ),
+        Step::new(
+            "find files by name",
+            "glob",
+            json!({"pattern": "**/*.rs"}),
+            "src/main.rs",
+        ),
+        Step::new(
+            "find lines by content",
+            "grep",
+            json!({"pattern": "hello, \\w+"}),
+            "src/main.rs:2:",
+        ),
+        Step::new("list a directory", "list_files", json!({}), "src/"),
+        Step::new(
+            "stream a command",
+            "bash",
+            json!({"command": "for step in one two three; do echo step $step; sleep 0.3; done"}),
+            "step three",
+        ),
+        Step {
+            cancel: true,
+            ..Step::new(
+                "cancel a command",
+                "bash",
+                json!({"command": "echo working; sleep 60"}),
+                "working",
+            )
+            .ends(Outcome::Cancelled)
+        },
+        Step {
+            deadline_ms: Some(500),
+            ..Step::new(
+                "let a deadline pass",
+                "bash",
+                json!({"command": "echo waiting; sleep 60"}),
+                "waiting",
+            )
+            .ends(Outcome::TimedOut)
+        },
+        Step::new(
+            "give a bad input",
+            "bash",
+            json!({"comand": "echo hi"}),
+            "command",
+        )
+        .ends(Outcome::Failed),
+        Step {
+            is_error: true,
+            ..Step::new(
+                "read what is not there",
+                "read",
+                json!({"path": "missing.txt"}),
+                "missing.txt",
+            )
+        },
+    ]
+}
+
+/// Runs the demo. Exit status 0 only if each call came out as it should.
 pub(super) fn run() -> Result<ExitCode, Failure> {
-    Ok(ExitCode::SUCCESS)
+    telemetry::init(LogFormat::Text, LogLevel::Warn);
+    let scratch = tempfile::Builder::new().prefix("bma-executor-").tempdir()?;
+    let settings = Settings {
+        workspace: Some(scratch.path().to_owned()),
+        listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        ..Settings::default()
+    };
+    let config = Config::new(settings)?;
+    let machine = Machine::probe(&config, host::environment(), host::user())?;
+    let key = crate::secret::token().map_err(std::io::Error::other)?;
+    let wrong = super::runtime()?.block_on(async {
+        let daemon = Daemon::bind(machine, &config, Some(key.clone()), Arc::new(BuiltIn)).await?;
+        let target = Target {
+            url: format!("ws://{}", daemon.address()),
+            key: Some(key),
+            allow_plaintext: false,
+        };
+        anstream::println!(
+            "{DIM}executor at {} over {}{DIM:#}",
+            target.url,
+            scratch.path().display()
+        );
+        let (stop, stopped) = oneshot::channel();
+        let daemon = tokio::spawn(daemon.run(
+            async { stopped.await.unwrap_or("the demo is over") },
+            CancellationToken::new(),
+        ));
+        let driven = drive(&target).await;
+        drop(stop);
+        daemon.await.map_err(std::io::Error::other)??;
+        driven.map_err(|error| Failure {
+            code: 1,
+            sentence: chain(&error),
+        })
+    })?;
+    if wrong == 0 {
+        anstream::println!("{GOOD}every call came out as it should{GOOD:#}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    anstream::println!("{BAD}{wrong} of the calls came out wrong{BAD:#}");
+    Ok(ExitCode::FAILURE)
+}
+
+/// Makes every call; returns how many came out wrong.
+async fn drive(target: &Target) -> Result<usize, HarnessError> {
+    let mut harness = Harness::connect(target).await?;
+    let id = |error: crate::wire::InvalidId| HarnessError::Protocol(error.to_string());
+    let session_id = SessionId::new("demo").map_err(id)?;
+    let mut wrong = 0;
+    for (at, step) in steps().into_iter().enumerate() {
+        let tool_call_id = ToolCallId::new(&format!("call-{}", at + 1)).map_err(id)?;
+        let begun = Instant::now();
+        anstream::println!(
+            "\n{DIM}{}. {}{DIM:#}\n{CALL}{} {}{CALL:#}",
+            at + 1,
+            step.title,
+            step.name,
+            step.input
+        );
+        let result = match timeout(
+            PATIENCE,
+            make(&mut harness, &step, &session_id, &tool_call_id),
+        )
+        .await
+        {
+            Ok(result) => result?,
+            Err(_) => {
+                anstream::println!("{BAD}no result within {PATIENCE:?}{BAD:#}");
+                wrong += 1;
+                continue;
+            }
+        };
+        wrong += usize::from(!show(&step, &result, begun.elapsed()));
+    }
+    harness.close().await?;
+    Ok(wrong)
+}
+
+/// Makes one call and waits for its result, showing its progress.
+async fn make(
+    harness: &mut Harness,
+    step: &Step,
+    session_id: &SessionId,
+    tool_call_id: &ToolCallId,
+) -> Result<ToolResult, HarnessError> {
+    let input = step.input.as_object().cloned().unwrap_or_default();
+    let (session_id, tool_call_id) = (session_id.clone(), tool_call_id.clone());
+    let call = ToolCall {
+        session_id: session_id.clone(),
+        tool_call_id: tool_call_id.clone(),
+        name: step.name.to_owned(),
+        input,
+        deadline_ms: step.deadline_ms.and_then(DeadlineMs::new),
+        permission: None,
+    };
+    harness.send(&call.into()).await?;
+    let mut cancel = step.cancel;
+    loop {
+        match harness.next().await? {
+            ToHarness::ToolResult(result) if result.tool_call_id == tool_call_id => {
+                harness
+                    .send(
+                        &ResultAck {
+                            session_id,
+                            tool_call_id,
+                        }
+                        .into(),
+                    )
+                    .await?;
+                return Ok(result);
+            }
+            ToHarness::ToolProgress(progress) => {
+                for line in progress.message.lines() {
+                    anstream::println!("{DIM}  … {line}{DIM:#}");
+                }
+                if std::mem::take(&mut cancel) {
+                    anstream::println!("{CALL}  cancel{CALL:#}");
+                    let (session_id, tool_call_id) = (session_id.clone(), tool_call_id.clone());
+                    harness
+                        .send(
+                            &ToolCancel {
+                                session_id,
+                                tool_call_id,
+                                reason: None,
+                            }
+                            .into(),
+                        )
+                        .await?;
+                }
+            }
+            ToHarness::ProtocolError(error) => return Err(HarnessError::Protocol(error.message)),
+            ToHarness::Hello(_)
+            | ToHarness::CapabilitiesUpdate(_)
+            | ToHarness::Drain(_)
+            | ToHarness::SessionOpened(_)
+            | ToHarness::SessionClosed(_)
+            | ToHarness::ToolResult(_) => {}
+        }
+    }
+}
+
+/// Shows a result; returns whether it is as it should be.
+fn show(step: &Step, result: &ToolResult, took: Duration) -> bool {
+    let mut texts = result.content.iter().map(|block| match block {
+        ContentBlock::Text { text } => text.as_str(),
+        ContentBlock::Image { .. } => "(an image)",
+    });
+    let data = texts.next().unwrap_or_default();
+    for line in data.lines() {
+        anstream::println!("  {line}");
+    }
+    for note in texts {
+        anstream::println!("{DIM}  note: {note}{DIM:#}");
+    }
+    let right = result.outcome == step.outcome
+        && result.is_error == step.is_error
+        && data.contains(step.holds);
+    let (style, mark) = if right { (GOOD, "ok") } else { (BAD, "WRONG") };
+    anstream::println!(
+        "{style}  {mark}: {:?}{} in {} ms{style:#}",
+        result.outcome,
+        if result.is_error { ", an error" } else { "" },
+        took.as_millis()
+    );
+    if !right {
+        anstream::println!(
+            "{BAD}  expected {:?} with {:?} in block 0{BAD:#}",
+            step.outcome,
+            step.holds
+        );
+    }
+    right
 }

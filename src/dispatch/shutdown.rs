@@ -18,12 +18,7 @@ impl Hub {
             reason: reason.to_owned(),
             deadline_ms: u64::try_from(limits.drain_timeout.as_millis()).unwrap_or(u64::MAX),
         };
-        let mut state = self.state();
-        state.stopping = true;
-        for peer in state.peers.values() {
-            peer.outbox.control(drain.clone());
-        }
-        drop(state);
+        self.stop_taking_calls(&drain);
         self.0.calls.close();
         tokio::select! {
             () = hurry.cancelled() => {}
@@ -41,8 +36,19 @@ impl Hub {
                 "calls were still running at the end of the shutdown"
             );
         }
-        let state = self.state();
+        self.close_connections();
+    }
+
+    fn stop_taking_calls(&self, drain: &Drain) {
+        let mut state = self.state();
+        state.stopping = true;
         for peer in state.peers.values() {
+            peer.outbox.control(drain.clone());
+        }
+    }
+
+    fn close_connections(&self) {
+        for peer in self.state().peers.values() {
             peer.outbox.close(1001, "the executor stops");
         }
     }
