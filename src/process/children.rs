@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, WaitId, WaitIdOptions, getrlimit, pidfd_open, prlimit,
+    Pid, PidfdFlags, Resource, Rlimit, WaitId, WaitIdOptions, getrlimit, pidfd_open, setrlimit,
     waitid,
 };
 use wait4::ResUse;
@@ -71,18 +71,24 @@ pub(super) struct Spawned {
 /// Starts a program as an awaited child with the tag of its call.
 pub(super) fn spawn(command: &mut Command, tag: Tag) -> io::Result<Spawned> {
     let mut awaited = awaited();
-    let mut child = command.spawn()?;
-    let pid = child.id();
-    let number = as_pid(pid);
-    let limit = Rlimit {
-        current: Some(tag.0),
-        maximum: getrlimit(Resource::Rttime).maximum,
-    };
-    // Without the tag the other marks remain: group, parent and what was seen before.
-    if let Err(error) = prlimit(number, Resource::Rttime, limit) {
-        tracing::debug!(%error, "a command carries no tag");
+    // Set on this process for the moment of the start: set on the child afterwards, it would come too late for
+    // descendants that have escaped by then, which a busy machine allows.
+    let own = getrlimit(Resource::Rttime);
+    let marked = setrlimit(
+        Resource::Rttime,
+        Rlimit {
+            current: Some(tag.0),
+            ..own
+        },
+    );
+    let spawned = command.spawn();
+    if marked.is_err() || setrlimit(Resource::Rttime, own).is_err() {
+        // Without the tag the other marks remain: group, parent and what was seen before.
+        tracing::debug!("a command carries no tag, or this process carries one");
     }
-    let pidfd = number
+    let mut child = spawned?;
+    let pid = child.id();
+    let pidfd = as_pid(pid)
         .ok_or(rustix::io::Errno::SRCH)
         .and_then(|number| pidfd_open(number, PidfdFlags::empty()));
     match pidfd {
@@ -97,6 +103,13 @@ pub(super) fn spawn(command: &mut Command, tag: Tag) -> io::Result<Spawned> {
             Err(error.into())
         }
     }
+}
+
+/// Starts a program outside this room, in a process that has it too: what starts while a command does would be taken
+/// for a part of that.
+pub fn unmarked<R>(start: impl FnOnce() -> R) -> R {
+    let _no_command_starts = awaited();
+    start()
 }
 
 /// Takes the exit status of an awaited child; `None` while it runs.

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(crate) use capture::Capture;
+pub use children::unmarked;
 pub use protect::{detach, protect_self};
 pub use session::SessionProcesses;
 pub(crate) use session::{Call, RunError};
@@ -93,6 +94,7 @@ impl Processes {
         base_env: Vec<(OsString, OsString)>,
         config: ProcessConfig,
     ) -> Self {
+        protect::keep_descriptors();
         if let Err(error) = protect::adopt_orphans() {
             tracing::warn!(%error, "processes that leave their command's tree cannot be found");
         }

@@ -18,7 +18,7 @@ const FIRST_PRIVATE_DESCRIPTOR: i32 = 3;
 /// # Errors
 /// Where the kernel refuses.
 pub fn protect_self() -> io::Result<()> {
-    close_fds::set_fds_cloexec_threadsafe(FIRST_PRIVATE_DESCRIPTOR, &[]);
+    keep_descriptors();
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }
@@ -37,6 +37,11 @@ pub fn detach(guardian: u32) -> io::Result<()> {
         return Err(io::Error::other("the guardian is gone"));
     }
     Ok(())
+}
+
+/// Passes no descriptor on that this process has inherited; its own are private from the start.
+pub(super) fn keep_descriptors() {
+    close_fds::set_fds_cloexec_threadsafe(FIRST_PRIVATE_DESCRIPTOR, &[]);
 }
 
 /// Makes this process the one that orphaned descendants pass to.
