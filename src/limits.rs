@@ -72,18 +72,28 @@ pub struct Limits {
     pub kill_grace: Duration,
     /// How long output is awaited after the shell has ended (protocol section 5.1).
     pub drain_grace: Duration,
+    /// How long killed processes are awaited before they are reported as survivors: one in an uninterruptible
+    /// wait may take for ever.
+    pub kill_settle: Duration,
     /// `timeout_ms` of a bash call that gives none (protocol section 5).
     pub bash_timeout: Duration,
     /// Ceiling of `timeout_ms` (protocol section 5); a larger value is clamped, with a note.
     pub max_bash_timeout: Duration,
     /// Rendered bash output above this becomes a preview of head and tail (protocol section 5.1: 48 KiB).
     pub bash_preview_bytes: usize,
+    /// Output taken from a pipe at one time: what a pipe holds.
+    pub pipe_chunk_bytes: usize,
+    /// Output that waits for the disk before the command is throttled.
+    pub spill_waiting_bytes: usize,
     /// Whole output kept on disk for one stream of one bash call (protocol section 5.1: 64 MiB per call).
     pub spill_call_bytes: u64,
     /// Whole outputs kept on disk for one workspace, oldest removed first (protocol section 5.1: 1 GiB).
     pub spill_workspace_bytes: u64,
     /// Background processes kept for one session.
     pub max_background: usize,
+    /// Environment given to commands; above it functions of the login shell are left out. The kernel refuses
+    /// arguments and environment above 2 MiB together (execve(2), with the usual 8 MiB stack).
+    pub login_env_bytes: usize,
     /// Longest that capturing the login environment may hold up a command (protocol section 5.1).
     pub login_env_timeout: Duration,
     /// File and search jobs that run at one time: more of them only cost memory (measured: four keep a
@@ -149,12 +159,16 @@ impl Default for Limits {
             flush_timeout: Duration::from_secs(1),
             kill_grace: Duration::from_secs(2),
             drain_grace: Duration::from_millis(100),
+            kill_settle: Duration::from_secs(2),
             bash_timeout: Duration::from_secs(120),
             max_bash_timeout: Duration::from_secs(3_600),
             bash_preview_bytes: 48 * KIB,
+            pipe_chunk_bytes: 64 * KIB,
+            spill_waiting_bytes: 256 * KIB,
             spill_call_bytes: 64 * MIB as u64,
             spill_workspace_bytes: 1_024 * MIB as u64,
             max_background: 64,
+            login_env_bytes: MIB,
             login_env_timeout: Duration::from_secs(1),
             max_blocking_jobs: 4,
             blocking_grace: Duration::from_secs(2),

@@ -1,16 +1,65 @@
 //! The only door to programs: one supervised tree of processes for each command.
+//!
+//! A command is built (`spec`) from a captured login environment (`base_env`, `login_env`), started as a marked child
+//! (`children`), watched until it ends (`supervise`) while its output is taken (`output`, `capture`, `feed`, `spill`);
+//! its processes are found in the process table (`table`, `tree`) wherever they went. What it leaves running belongs
+//! to its session (`session`). Nothing in this room knows of tools, sockets or JSON.
 
+mod base_env;
+mod capture;
+mod children;
+mod feed;
+mod login_env;
+mod output;
+mod protect;
+mod session;
+mod spec;
+mod spill;
+mod supervise;
+mod table;
+mod tree;
+mod usage;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub(crate) use capture::Capture;
+pub use children::unmarked;
+pub use protect::{detach, protect_self};
+pub use session::SessionProcesses;
+pub(crate) use session::{Call, RunError};
+pub(crate) use spec::Spec;
+pub(crate) use supervise::Finished;
 
 use crate::limits::Limits;
+use login_env::LoginEnv;
+
+/// How often orphans are looked at while there are any.
+const ORPHAN_LOOK: Duration = Duration::from_millis(200);
 
 /// Runs commands for the whole daemon: login environment, orphans, bounds.
 #[derive(Debug, Clone)]
-pub struct Processes(Arc<Limits>);
+pub struct Processes(Arc<Shared>);
 
-/// The commands of one session, and what they left running.
-#[derive(Debug, Clone)]
-pub struct SessionProcesses(Arc<Limits>);
+/// What becomes of processes that outlive their shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Background {
+    /// They stay until the session ends.
+    #[default]
+    Keep,
+    /// They end with the shell.
+    Kill,
+}
+
+/// The choices that configuration leaves open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProcessConfig {
+    /// What becomes of processes that outlive their shell.
+    pub background: Background,
+}
 
 /// How escaped descendants are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,18 +70,59 @@ pub enum ProcessControl {
     Subreaper,
 }
 
+/// What all sessions share.
+#[derive(Debug)]
+struct Shared {
+    limits: Arc<Limits>,
+    config: ProcessConfig,
+    shell: Option<PathBuf>,
+    login: LoginEnv,
+    watching: AtomicBool,
+    /// Set by whoever may have left an orphan; taken back by the watcher before it looks.
+    look_again: AtomicBool,
+}
+
 impl Processes {
     /// Prepares the process room. `base_env` is what the daemon was started with; its `BMA_*` members never reach a command.
-    pub fn new(
-        limits: &Arc<Limits>,
-        _base_env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
-    ) -> Self {
-        Self(Arc::clone(limits))
+    pub fn new(limits: &Arc<Limits>, base_env: Vec<(OsString, OsString)>) -> Self {
+        Self::with_config(limits, base_env, ProcessConfig::default())
     }
 
-    /// Makes room for one session's commands.
-    pub fn session(&self, _env: Vec<(std::ffi::OsString, std::ffi::OsString)>) -> SessionProcesses {
-        SessionProcesses(Arc::clone(&self.0))
+    /// Prepares the process room with other choices than the default ones.
+    pub fn with_config(
+        limits: &Arc<Limits>,
+        base_env: Vec<(OsString, OsString)>,
+        config: ProcessConfig,
+    ) -> Self {
+        protect::keep_descriptors();
+        if let Err(error) = protect::adopt_orphans() {
+            tracing::warn!(%error, "processes that leave their command's tree cannot be found");
+        }
+        let given_path = base_env
+            .iter()
+            .find(|(name, value)| name == "PATH" && !value.is_empty())
+            .map(|(_, value)| value.clone());
+        let base = base_env::build(base_env);
+        Self(Arc::new(Shared {
+            limits: Arc::clone(limits),
+            config,
+            shell: base_env::find_shell(&base),
+            login: LoginEnv::new(base, given_path, Arc::clone(limits)),
+            watching: AtomicBool::new(false),
+            look_again: AtomicBool::new(false),
+        }))
+    }
+
+    /// Makes room for one session's commands; `env` comes above the login environment and below a call's own.
+    pub fn session(&self, env: Vec<(OsString, OsString)>) -> SessionProcesses {
+        SessionProcesses::new(Arc::clone(&self.0), env)
+    }
+
+    /// Captures the login environment ahead of the first command.
+    pub async fn warm_up(&self) {
+        if let Some(shell) = self.shell() {
+            self.0.login.get(shell).await;
+        }
     }
 
     /// Returns how escaped descendants are found.
@@ -41,14 +131,38 @@ impl Processes {
     }
 
     /// Returns the shell's absolute path, where there is one.
-    pub fn shell(&self) -> Option<&std::path::Path> {
-        Some(std::path::Path::new("/bin/bash"))
+    pub fn shell(&self) -> Option<&Path> {
+        self.0.shell.as_deref()
     }
 }
 
-impl SessionProcesses {
-    /// Ends everything the session's calls left running; returns how many processes were ended.
-    pub async fn close(&self) -> u64 {
-        0
+impl Shared {
+    fn keeps_background(&self) -> bool {
+        self.config.background == Background::Keep
+    }
+
+    /// Has orphans reaped from now on, until there are none.
+    fn watch_orphans(self: &Arc<Self>) {
+        self.look_again.store(true, Ordering::Release);
+        if self.watching.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = Arc::clone(self);
+        tokio::spawn(async move {
+            loop {
+                shared.look_again.store(false, Ordering::Release);
+                tokio::time::sleep(ORPHAN_LOOK).await;
+                let alive = tokio::task::spawn_blocking(children::reap_adopted).await;
+                if alive.is_ok_and(|alive| alive > 0) || shared.look_again.load(Ordering::Acquire) {
+                    continue;
+                }
+                shared.watching.store(false, Ordering::Release);
+                // Someone may have asked between the two; whoever takes the flag first goes on.
+                let asked = shared.look_again.load(Ordering::Acquire);
+                if !asked || shared.watching.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
+        });
     }
 }

@@ -1,0 +1,176 @@
+//! The children of this process: who waits for them, and how each descendant is known as a call's.
+//!
+//! Children belong to the operating system's process, so this is the one place with process-wide state. It must
+//! never wait for any child but by its number: a wait for whichever child ended steals somebody's exit status.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, WaitId, WaitIdOptions, getrlimit, pidfd_open, setrlimit,
+    waitid,
+};
+use wait4::ResUse;
+
+use super::table::{self, Entry};
+
+/// Marks every process of one call.
+///
+/// It is kept as the soft limit on the CPU time of real-time processes: children inherit it through `setsid`, double
+/// forks and a cleared environment, everyone may read it, and at such a height it limits nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Tag(u64);
+
+/// Bits of a tag that number the calls of one daemon.
+const CALL_BITS: u32 = 36;
+
+/// Upper bits of this daemon's tags; random, so that a daemon inside another one's command has tags of its own.
+static TAG_SPACE: LazyLock<u64> = LazyLock::new(|| {
+    let random = getrandom::u32().unwrap_or_else(|_| std::process::id());
+    (1 << 62) | (u64::from(random & 0xff_ffff) << CALL_BITS)
+});
+
+static NEXT_CALL: AtomicU64 = AtomicU64::new(1);
+
+/// The children that have a waiter of their own. Spawning and reaping happen under this lock, so that nobody takes
+/// a child for an orphan before it is entered here.
+static AWAITED: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(Mutex::default);
+
+fn awaited() -> MutexGuard<'static, HashSet<u32>> {
+    AWAITED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tag {
+    /// Makes a tag that no other call has.
+    pub(super) fn new() -> Self {
+        let call = NEXT_CALL.fetch_add(1, Ordering::Relaxed) & ((1 << CALL_BITS) - 1);
+        Self(*TAG_SPACE | call)
+    }
+
+    /// Returns the tag of a process, where it has one of this daemon's.
+    pub(super) fn of(pid: u32) -> Option<Self> {
+        table::rttime_limit(pid)
+            .filter(|limit| limit >> CALL_BITS == *TAG_SPACE >> CALL_BITS)
+            .map(Self)
+    }
+}
+
+/// A child that somebody waits for.
+#[derive(Debug)]
+pub(super) struct Spawned {
+    pub(super) child: Child,
+    pub(super) pid: u32,
+    /// Becomes readable when the child has exited.
+    pub(super) pidfd: OwnedFd,
+}
+
+/// Starts a program as an awaited child with the tag of its call.
+pub(super) fn spawn(command: &mut Command, tag: Tag) -> io::Result<Spawned> {
+    let mut awaited = awaited();
+    // Set on this process for the moment of the start: set on the child afterwards, it would come too late for
+    // descendants that have escaped by then, which a busy machine allows.
+    let own = getrlimit(Resource::Rttime);
+    let marked = setrlimit(
+        Resource::Rttime,
+        Rlimit {
+            current: Some(tag.0),
+            ..own
+        },
+    );
+    let spawned = command.spawn();
+    if marked.is_err() || setrlimit(Resource::Rttime, own).is_err() {
+        // Without the tag the other marks remain: group, parent and what was seen before.
+        tracing::debug!("a command carries no tag, or this process carries one");
+    }
+    let mut child = spawned?;
+    let pid = child.id();
+    let pidfd = as_pid(pid)
+        .ok_or(rustix::io::Errno::SRCH)
+        .and_then(|number| pidfd_open(number, PidfdFlags::empty()));
+    match pidfd {
+        Ok(pidfd) => {
+            awaited.insert(pid);
+            Ok(Spawned { child, pid, pidfd })
+        }
+        Err(error) => {
+            // A command that cannot be watched must not run on.
+            child.kill()?;
+            child.wait()?;
+            Err(error.into())
+        }
+    }
+}
+
+/// Starts a program outside this room, in a process that has it too: what starts while a command does would be taken
+/// for a part of that.
+pub fn unmarked<R>(start: impl FnOnce() -> R) -> R {
+    let _no_command_starts = awaited();
+    start()
+}
+
+/// Takes the exit status of an awaited child; `None` while it runs.
+pub(super) fn reap(pid: u32) -> io::Result<Option<ResUse>> {
+    let mut awaited = awaited();
+    let ended = wait4::try_wait4_pid(pid);
+    if !matches!(ended, Ok(None)) {
+        awaited.remove(&pid);
+    }
+    ended
+}
+
+/// Leaves a child that cannot be ended to whoever reaps the adopted.
+pub(super) fn abandon(pid: u32) {
+    awaited().remove(&pid);
+}
+
+/// Returns whether this process has children at all, running or dead; one system call.
+pub(super) fn any() -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::All, look), Err(rustix::io::Errno::CHILD))
+}
+
+/// Returns whether the process was adopted: a child of ours that nobody here started.
+pub(super) fn is_adopted(entry: &Entry) -> bool {
+    entry.ppid == std::process::id() && !awaited().contains(&entry.pid)
+}
+
+/// Reaps the dead among the adopted that carry a tag of this daemon (as PID 1: all adopted); returns how many
+/// are still to come.
+pub(super) fn reap_adopted() -> usize {
+    let me = std::process::id();
+    let awaited = awaited();
+    let mut alive = 0;
+    for entry in table::snapshot(0) {
+        if entry.ppid != me || awaited.contains(&entry.pid) {
+            continue;
+        }
+        // In a process that starts children elsewhere too, an unmarked one has another waiter.
+        if me != 1 && Tag::of(entry.pid).is_none() {
+            continue;
+        }
+        if entry.dead {
+            reap_by_number(entry.pid);
+        } else {
+            alive += 1;
+        }
+    }
+    alive
+}
+
+fn reap_by_number(pid: u32) {
+    if let Some(number) = as_pid(pid) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        if let Err(error) = waitid(WaitId::Pid(number), options) {
+            tracing::debug!(%error, pid, "an orphan was reaped by somebody else");
+        }
+    }
+}
+
+/// Returns a process number as the system calls want it.
+pub(super) fn as_pid(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}

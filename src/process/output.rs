@@ -1,0 +1,207 @@
+//! Both pipes of a command, read at all times, and everything that wants a share of what they carry.
+//!
+//! It must never stop reading for a reader of its own: only the disk throttles, and only while it is being written to.
+
+use std::future::pending;
+use std::io;
+use std::process::Child;
+use std::sync::Arc;
+
+use tokio::net::unix::pipe;
+
+use super::capture::Capture;
+use super::feed::Feed;
+use super::spill::{Spill, SpillReport};
+use crate::limits::Limits;
+use crate::progress::Progress;
+use crate::wire::OutputStream;
+use crate::workspace::Workspace;
+
+/// Pipes full that are still taken when the time for draining is over, so that a busy machine loses nothing.
+const LAST_CHUNKS: usize = 16;
+
+/// The output of one command.
+#[derive(Debug)]
+pub(super) struct Output {
+    pipes: Pipes,
+    stdout: Capture,
+    stderr: Capture,
+    feed: Feed,
+    progress: Progress,
+    spill: Option<Spill>,
+    buffer: Vec<u8>,
+    workspace: Workspace,
+    limits: Arc<Limits>,
+}
+
+/// The reading ends that are still open.
+#[derive(Debug)]
+pub(super) struct Pipes {
+    stdout: Option<pipe::Receiver>,
+    stderr: Option<pipe::Receiver>,
+}
+
+impl Pipes {
+    /// Takes the pipes of a child.
+    pub(super) fn of(child: &mut Child) -> io::Result<Self> {
+        let stdout = child
+            .stdout
+            .take()
+            .map(|end| pipe::Receiver::from_owned_fd(end.into()));
+        let stderr = child
+            .stderr
+            .take()
+            .map(|end| pipe::Receiver::from_owned_fd(end.into()));
+        Ok(Self {
+            stdout: stdout.transpose()?,
+            stderr: stderr.transpose()?,
+        })
+    }
+
+    /// Returns whether every writer has closed them.
+    pub(super) fn closed(&self) -> bool {
+        self.stdout.is_none() && self.stderr.is_none()
+    }
+
+    /// Waits until one of them can be read; for ever where both are closed.
+    async fn readable(&self) -> OutputStream {
+        // An error shows itself again when it is read.
+        tokio::select! {
+            _ = ready(self.stdout.as_ref()) => OutputStream::Stdout,
+            _ = ready(self.stderr.as_ref()) => OutputStream::Stderr,
+        }
+    }
+
+    /// Reads what is there; `false` where nothing is.
+    fn read(&mut self, stream: OutputStream, buffer: &mut Vec<u8>) -> bool {
+        let place = match stream {
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr => &mut self.stderr,
+        };
+        buffer.clear();
+        match place.as_ref().map(|end| end.try_read_buf(buffer)) {
+            Some(Ok(got)) if got > 0 => true,
+            Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => false,
+            _ => {
+                *place = None;
+                false
+            }
+        }
+    }
+
+    /// Reads and drops everything until every writer has closed them.
+    pub(super) async fn discard(mut self, chunk: usize) {
+        let mut buffer = Vec::with_capacity(chunk);
+        while !self.closed() {
+            let stream = self.readable().await;
+            self.read(stream, &mut buffer);
+        }
+    }
+}
+
+async fn ready(end: Option<&pipe::Receiver>) -> io::Result<()> {
+    match end {
+        Some(end) => end.readable().await,
+        None => pending().await,
+    }
+}
+
+impl Output {
+    pub(super) fn new(
+        pipes: Pipes,
+        progress: Progress,
+        workspace: Workspace,
+        limits: Arc<Limits>,
+    ) -> Self {
+        Self {
+            pipes,
+            stdout: Capture::new(limits.bash_preview_bytes),
+            stderr: Capture::new(limits.bash_preview_bytes),
+            feed: Feed::new(&limits),
+            progress,
+            spill: None,
+            buffer: Vec::with_capacity(limits.pipe_chunk_bytes),
+            workspace,
+            limits,
+        }
+    }
+
+    /// Returns whether every writer has closed the pipes.
+    pub(super) fn closed(&self) -> bool {
+        self.pipes.closed()
+    }
+
+    /// Does the next thing there is to do; for ever where there is nothing.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: bytes are taken without waiting, once they are there.
+    pub(super) async fn step(&mut self) {
+        let full = self.spill.as_ref().is_some_and(Spill::is_full);
+        tokio::select! {
+            () = self.feed.due(), if self.feed.armed() => self.feed.flush(&self.progress),
+            () = write(self.spill.as_mut()) => {}
+            stream = self.pipes.readable(), if !full => {
+                self.read(stream);
+            }
+        }
+    }
+
+    fn read(&mut self, stream: OutputStream) -> bool {
+        let got = self.pipes.read(stream, &mut self.buffer);
+        if got {
+            self.take(stream);
+        }
+        got
+    }
+
+    fn take(&mut self, stream: OutputStream) {
+        let sum = self.stdout.total() + self.stderr.total() + self.buffer.len() as u64;
+        if self.spill.is_none() && sum > self.limits.bash_preview_bytes as u64 {
+            let mut spill = Spill::new(self.workspace.clone(), Arc::clone(&self.limits));
+            spill.push(
+                OutputStream::Stdout,
+                self.stdout.whole().unwrap_or_default(),
+            );
+            spill.push(
+                OutputStream::Stderr,
+                self.stderr.whole().unwrap_or_default(),
+            );
+            self.spill = Some(spill);
+        }
+        if let Some(spill) = &mut self.spill {
+            spill.push(stream, self.buffer.clone());
+        }
+        self.feed.push(stream, &self.buffer);
+        match stream {
+            OutputStream::Stdout => self.stdout.push(&self.buffer),
+            OutputStream::Stderr => self.stderr.push(&self.buffer),
+        }
+    }
+
+    /// Takes what the pipes hold at this moment, without waiting.
+    pub(super) fn take_last(&mut self) {
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+            for _ in 0..LAST_CHUNKS {
+                if !self.read(stream) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Ends the capture: stdout, stderr, what was kept on disk, and the pipes, which may still be open.
+    pub(super) async fn finish(self) -> (Capture, Capture, Option<SpillReport>, Pipes) {
+        let report = match self.spill {
+            Some(spill) => Some(spill.finish(&self.limits).await),
+            None => None,
+        };
+        (self.stdout, self.stderr, report, self.pipes)
+    }
+}
+
+async fn write(spill: Option<&mut Spill>) {
+    match spill.filter(|spill| spill.is_busy()) {
+        Some(spill) => spill.progress().await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,275 @@
+//! The commands of one session, and what they left running.
+//!
+//! It must never forget a process that a command left behind before it has ended.
+
+use std::ffi::OsString;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::output::Pipes;
+use super::spec::{self, Spec};
+use super::supervise::{Finished, Surroundings, end, supervise};
+use super::tree::Tree;
+use super::{Shared, children};
+use crate::limits::Limits;
+use crate::progress::Progress;
+use crate::stop::{Stop, StopCause};
+use crate::workspace::Workspace;
+
+/// The commands of one session, and what they left running.
+#[derive(Debug, Clone)]
+pub struct SessionProcesses(Arc<Inner>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) shared: Arc<Shared>,
+    env: Vec<(OsString, OsString)>,
+    /// Given when the session closes; its running commands end.
+    pub(super) closing: CancellationToken,
+    /// Given when its processes have ended; nobody reads their pipes any more.
+    gone: CancellationToken,
+    running: TaskTracker,
+    /// Calls that left something, with the number of processes that each was last seen with.
+    left: Mutex<Vec<(Tree, usize)>>,
+    /// Processes of running commands that the close has ended.
+    killed: AtomicU64,
+}
+
+/// What a command takes from its call.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    /// Where whole outputs are kept.
+    pub(crate) workspace: Workspace,
+    /// Ends the command early.
+    pub(crate) stop: Stop,
+    /// Hears the output.
+    pub(crate) progress: Progress,
+    /// The bounds.
+    pub(crate) limits: Arc<Limits>,
+}
+
+/// Why a command was not started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// There is no bash.
+    #[error("there is no bash on this machine")]
+    NoShell,
+    /// The session is full.
+    #[error(
+        "{0} background processes of this session are running, and no more than {1} are allowed"
+    )]
+    TooManyBackground(usize, usize),
+    /// The directory may not be entered.
+    #[error("the working directory may not be entered")]
+    Directory(#[source] io::Error),
+    /// The directory is not there any more.
+    #[error("the working directory has been deleted")]
+    Deleted,
+    /// The kernel took the command and its environment together for too much.
+    #[error(
+        "the environment is too large: the kernel takes 128 KiB for one variable and about 2 MiB for all"
+    )]
+    TooLarge,
+    /// Anything else.
+    #[error("the command could not be run")]
+    Failed(#[source] io::Error),
+}
+
+impl SessionProcesses {
+    pub(super) fn new(shared: Arc<Shared>, env: Vec<(OsString, OsString)>) -> Self {
+        Self(Arc::new(Inner {
+            shared,
+            env,
+            closing: CancellationToken::new(),
+            gone: CancellationToken::new(),
+            running: TaskTracker::new(),
+            left: Mutex::default(),
+            killed: AtomicU64::new(0),
+        }))
+    }
+
+    /// Runs a command to its end. Where the future is dropped, the command is cancelled.
+    pub(crate) async fn run(&self, call: Call, spec: Spec) -> Result<Finished, RunError> {
+        let abandoned = Abandoned(Some(call.stop.clone()));
+        // A task of its own, since what it owns must be put away whatever becomes of its caller.
+        let task = self.0.running.spawn(run(Arc::clone(&self.0), call, spec));
+        let ended = task.await;
+        abandoned.disarm();
+        ended.map_err(io::Error::other).map_err(RunError::Failed)?
+    }
+
+    /// Ends everything the session's calls left running; returns how many processes were ended.
+    pub async fn close(&self) -> u64 {
+        let inner = &self.0;
+        let limits = &inner.shared.limits;
+        inner.closing.cancel();
+        inner.running.close();
+        // Each running command is bounded by grace and settling by itself; this bound is a second net.
+        let bound = limits.kill_grace + limits.kill_settle + limits.blocking_grace;
+        let running = tokio::time::timeout(bound, inner.running.wait());
+        let (mut killed, running) = tokio::join!(inner.end_left(), running);
+        if running.is_err() {
+            tracing::error!("commands of a closed session have not ended");
+        }
+        // A command that was just ending may have left something meanwhile.
+        killed += inner.end_left().await;
+        inner.gone.cancel();
+        killed + inner.killed.load(Ordering::Acquire)
+    }
+}
+
+/// Cancels a command whose caller went away.
+#[derive(Debug)]
+struct Abandoned(Option<Stop>);
+
+impl Abandoned {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if let Some(stop) = self.0.take() {
+            stop.trigger(StopCause::Cancelled);
+        }
+    }
+}
+
+async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunError> {
+    let shared = Arc::clone(&inner.shared);
+    let shell = shared.shell.as_deref().ok_or(RunError::NoShell)?;
+    inner.check_room().await?;
+    let login = shared.login.get(shell).await;
+    let cwd_path = rustix::fs::readlink(spec::own_descriptor(&spec.cwd), Vec::new())
+        .map_err(|error| RunError::Directory(error.into()))?;
+    let links = rustix::fs::fstat(&spec.cwd).map_or(0, |stat| stat.st_nlink);
+    if links == 0 {
+        return Err(RunError::Deleted);
+    }
+    let cwd_path = std::os::unix::ffi::OsStringExt::from_vec(cwd_path.into_bytes());
+    let cwd_path: OsString = cwd_path;
+    let mut command =
+        spec::command(shell, &spec, &cwd_path, &login, &inner.env).map_err(RunError::Failed)?;
+    let tag = children::Tag::new();
+    let spawned = children::spawn(&mut command, tag).map_err(|error| refusal(error, &spec))?;
+    drop(command);
+    let pid = spawned.pid;
+    let around = Surroundings {
+        session: Arc::clone(&inner),
+        workspace: call.workspace,
+        stop: call.stop,
+        progress: call.progress,
+        limits: call.limits,
+    };
+    match supervise(spawned, tag, spec, around).await {
+        Ok(finished) => {
+            if inner.closing.is_cancelled() {
+                inner.killed.fetch_add(finished.killed, Ordering::AcqRel);
+            }
+            Ok(finished)
+        }
+        Err(error) => {
+            // Whatever could not be watched must not run on.
+            let mut tree = Tree::new(tag, pid);
+            let killed = spawn_blocking(move || tree.kill_round().len()).await;
+            tracing::error!(%error, ?killed, "a command could not be watched and was killed");
+            children::abandon(pid);
+            shared.watch_orphans();
+            Err(RunError::Failed(error))
+        }
+    }
+}
+
+fn refusal(error: io::Error, spec: &Spec) -> RunError {
+    if error.raw_os_error() == Some(rustix::io::Errno::TOOBIG.raw_os_error()) {
+        return RunError::TooLarge;
+    }
+    let flags = rustix::fs::AtFlags::EACCESS;
+    let may_enter = rustix::fs::accessat(&spec.cwd, ".", rustix::fs::Access::EXEC_OK, flags);
+    if may_enter.is_err() {
+        return RunError::Directory(error);
+    }
+    RunError::Failed(error)
+}
+
+impl Inner {
+    fn left(&self) -> MutexGuard<'_, Vec<(Tree, usize)>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends what calls have left running.
+    async fn end_left(&self) -> u64 {
+        let mut ends = JoinSet::new();
+        for (tree, _) in std::mem::take(&mut *self.left()) {
+            let limits = Arc::clone(&self.shared.limits);
+            ends.spawn(async move { end(tree, None, &limits).await });
+        }
+        let mut killed = 0;
+        while let Some(ended) = ends.join_next().await {
+            match ended.map_err(io::Error::other).flatten() {
+                Ok((_, count, _)) => killed += count,
+                Err(error) => tracing::error!(%error, "background processes could not be ended"),
+            }
+        }
+        killed
+    }
+
+    fn last_count(&self) -> usize {
+        self.left().iter().map(|(_, count)| count).sum()
+    }
+
+    /// Returns how many more background processes the session may keep.
+    pub(super) fn room_for_background(&self) -> usize {
+        self.shared
+            .limits
+            .max_background
+            .saturating_sub(self.last_count())
+    }
+
+    /// Keeps what a call left running until the session ends.
+    pub(super) fn keep(&self, tree: Tree, count: usize) {
+        self.left().push((tree, count));
+    }
+
+    /// Goes on reading pipes that background processes still write to.
+    pub(super) fn discard(self: &Arc<Self>, pipes: Pipes) {
+        let inner = Arc::clone(self);
+        // Not among the commands: it ends when the session's processes are gone, not before.
+        tokio::spawn(async move {
+            let chunk = inner.shared.limits.pipe_chunk_bytes;
+            inner.gone.run_until_cancelled(pipes.discard(chunk)).await;
+        });
+    }
+
+    /// Refuses a command where the session is full, after looking whether that is still true.
+    async fn check_room(self: &Arc<Self>) -> Result<(), RunError> {
+        let max = self.shared.limits.max_background;
+        if self.last_count() < max {
+            return Ok(());
+        }
+        let inner = Arc::clone(self);
+        let recounted = spawn_blocking(move || {
+            let mut left = inner.left();
+            for (tree, count) in left.iter_mut() {
+                *count = tree.alive().len();
+            }
+            left.retain(|(_, count)| *count > 0);
+        });
+        recounted
+            .await
+            .map_err(io::Error::other)
+            .map_err(RunError::Failed)?;
+        let count = self.last_count();
+        if count < max {
+            Ok(())
+        } else {
+            Err(RunError::TooManyBackground(count, max))
+        }
+    }
+}

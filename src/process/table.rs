@@ -1,0 +1,150 @@
+//! The process table as `/proc` shows it, read in one pass.
+//!
+//! It must never decide what to do with a process, nor trust a number it has read before: a number means a
+//! process only together with its start time.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::LazyLock;
+
+use rustix::fs::{Dir, Mode, OFlags, open, openat};
+
+/// What a listing shows of a command line, in bytes.
+const COMMAND_BYTES: usize = 200;
+
+/// One process at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) pid: u32,
+    pub(super) ppid: u32,
+    pub(super) pgid: u32,
+    /// Start time in clock ticks since boot; with the number it names one process for ever.
+    pub(super) start: u64,
+    /// Exited, and only waiting to be reaped.
+    pub(super) dead: bool,
+}
+
+static PROC: LazyLock<Option<OwnedFd>> = LazyLock::new(|| {
+    open(
+        "/proc",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .ok()
+});
+
+/// Reads the whole table, or the processes with numbers above `after`.
+pub(super) fn snapshot(after: u32) -> Vec<Entry> {
+    let Some(dir) = PROC.as_ref().and_then(|proc| Dir::read_from(proc).ok()) else {
+        return Vec::new();
+    };
+    dir.filter_map(Result::ok)
+        .filter_map(|entry| entry.file_name().to_str().ok()?.parse::<u32>().ok())
+        .filter(|pid| *pid > after)
+        .filter_map(read)
+        .collect()
+}
+
+/// Reads one process; `None` where there is none.
+pub(super) fn read(pid: u32) -> Option<Entry> {
+    let mut buffer = [0; 1024];
+    let text = file(pid, "stat", &mut buffer)?;
+    // The name is free text in parentheses, so the fields are counted from the last closing one.
+    let fields = text.get(memchr::memrchr(b')', text)? + 2..)?;
+    let mut fields = std::str::from_utf8(fields).ok()?.split(' ');
+    let state = fields.next()?;
+    Some(Entry {
+        pid,
+        ppid: fields.next()?.parse().ok()?,
+        pgid: fields.next()?.parse().ok()?,
+        // starttime is field 22 of proc_pid_stat(5); the iterator stands before field 6.
+        start: fields.nth(16)?.parse().ok()?,
+        dead: matches!(state, "Z" | "X" | "x"),
+    })
+}
+
+/// Reads the soft limit on real-time CPU of a process, which carries the tag of the call that it belongs to.
+pub(super) fn rttime_limit(pid: u32) -> Option<u64> {
+    let mut buffer = [0; 4096];
+    let text = std::str::from_utf8(file(pid, "limits", &mut buffer)?).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("Max realtime timeout"))?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// Returns the command line of a process on one line, shortened.
+pub(super) fn command_line(pid: u32) -> String {
+    let mut buffer = [0; COMMAND_BYTES];
+    let shown = file(pid, "cmdline", &mut buffer)
+        .filter(|text| !text.is_empty())
+        .map(<[u8]>::to_vec)
+        .or_else(|| file(pid, "comm", &mut buffer).map(<[u8]>::to_vec))
+        .unwrap_or_default();
+    let shown: String = String::from_utf8_lossy(&shown)
+        .chars()
+        .map(|char| if char.is_control() { ' ' } else { char })
+        .collect();
+    shown.trim().to_owned()
+}
+
+/// Returns the peak memory of this process.
+pub(super) fn own_peak_bytes() -> Option<u64> {
+    let mut buffer = [0; 4096];
+    let text = std::str::from_utf8(at("self/status", &mut buffer)?).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Returns the number given to the newest process or thread.
+pub(super) fn newest_pid() -> Option<u32> {
+    let mut buffer = [0; 128];
+    let text = std::str::from_utf8(at("loadavg", &mut buffer)?).ok()?;
+    text.split_whitespace().next_back()?.parse().ok()
+}
+
+fn file<'b>(pid: u32, name: &str, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+    at(&format!("{pid}/{name}"), buffer)
+}
+
+fn at<'b>(path: &str, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = openat(
+        PROC.as_ref()?,
+        OsStr::from_bytes(path.as_bytes()),
+        flags,
+        Mode::empty(),
+    );
+    let mut filled = 0;
+    let file = file.ok()?;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::read(&file, rest).ok()? {
+            0 => break,
+            got => filled += got,
+        }
+    }
+    buffer.get(..filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_shows_this_process_with_its_parent() {
+        let me = std::process::id();
+        let entry = snapshot(0)
+            .into_iter()
+            .find(|entry| entry.pid == me)
+            .unwrap();
+        assert_eq!(Some(entry), read(me));
+        assert_eq!(entry.ppid, std::os::unix::process::parent_id());
+        assert!(!entry.dead && entry.start > 0);
+        assert!(!command_line(me).is_empty());
+        assert!(newest_pid().is_some());
+    }
+}

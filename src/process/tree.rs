@@ -1,0 +1,167 @@
+//! The processes of one call, found wherever they went, and their end.
+//!
+//! It must never signal by number alone: a number may have passed to a stranger since it was read.
+
+use std::collections::{HashMap, HashSet};
+
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::children::{self, Tag};
+use super::table::{self, Entry};
+
+/// Rounds of stopping before a kill. A fork storm needs several, since a process not yet seen goes on forking.
+const STOP_ROUNDS: usize = 8;
+
+/// The processes of one call.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    tag: Tag,
+    /// The number of the shell, which is the number of its group too.
+    shell: u32,
+    /// Every process once found here, by number and start time: it stays a member when it leaves the group and its
+    /// parent ends.
+    seen: HashMap<u32, u64>,
+    /// What was signalled, so that the dead can be counted.
+    signalled: HashSet<(u32, u64)>,
+}
+
+impl Tree {
+    /// Makes the tree of a shell that has just been started and not been reaped.
+    pub(super) fn new(tag: Tag, shell: u32) -> Self {
+        let start = table::read(shell).map(|entry| entry.start);
+        Self {
+            tag,
+            shell,
+            seen: start.map(|start| (shell, start)).into_iter().collect(),
+            signalled: HashSet::new(),
+        }
+    }
+
+    /// Returns the living members.
+    pub(super) fn alive(&mut self) -> Vec<Entry> {
+        self.members(&table::snapshot(0))
+    }
+
+    /// Returns what is left of a call whose shell has ended and been reaped within `short_lived`, at the price of a
+    /// system call where there is nothing else to find.
+    pub(super) fn left_over(&mut self, short_lived: bool) -> Vec<Entry> {
+        if !children::any() {
+            return Vec::new();
+        }
+        // Numbers are given in ascending order, so the descendants of a call that has just begun lie above its
+        // shell's, unless the count has started again from the bottom.
+        let newest = table::newest_pid().unwrap_or(0);
+        let after = if short_lived && newest >= self.shell {
+            self.shell
+        } else {
+            0
+        };
+        self.members(&table::snapshot(after))
+    }
+
+    /// Picks the members out of a table: the roots, then everything below them.
+    fn members(&mut self, table: &[Entry]) -> Vec<Entry> {
+        let mut below: HashMap<u32, Vec<&Entry>> = HashMap::new();
+        for entry in table {
+            below.entry(entry.ppid).or_default().push(entry);
+        }
+        let mut found: Vec<Entry> = Vec::new();
+        let mut known = HashSet::new();
+        let mut open: Vec<&Entry> = table.iter().filter(|entry| self.is_root(entry)).collect();
+        while let Some(entry) = open.pop() {
+            if known.insert(entry.pid) {
+                found.push(*entry);
+                open.extend(below.get(&entry.pid).into_iter().flatten());
+            }
+        }
+        found.retain(|entry| !entry.dead);
+        self.seen
+            .extend(found.iter().map(|entry| (entry.pid, entry.start)));
+        found.sort_unstable_by_key(|entry| entry.pid);
+        found
+    }
+
+    fn is_root(&self, entry: &Entry) -> bool {
+        if self.seen.get(&entry.pid) == Some(&entry.start) {
+            return true;
+        }
+        // Everything else that belongs here and has lost its parent was adopted by this process.
+        if !children::is_adopted(entry) {
+            return false;
+        }
+        Tag::of(entry.pid).map_or(entry.pgid == self.shell, |tag| tag == self.tag)
+    }
+
+    /// Asks the members to end, once; returns how many there were.
+    pub(super) fn terminate(&mut self) -> usize {
+        let members = self.alive();
+        for member in &members {
+            self.signal(member, Signal::TERM);
+            // A stopped process takes the signal only when it goes on.
+            self.signal(member, Signal::CONT);
+        }
+        members.len()
+    }
+
+    /// Kills every member found, new ones included; returns what was alive at the start of the round.
+    pub(super) fn kill_round(&mut self) -> Vec<Entry> {
+        let first = self.alive();
+        let mut members = first.clone();
+        for _ in 0..STOP_ROUNDS {
+            for member in &members {
+                self.signal(member, Signal::STOP);
+            }
+            let before: HashSet<u32> = members.iter().map(|member| member.pid).collect();
+            members = self.alive();
+            if members.iter().all(|member| before.contains(&member.pid)) {
+                break;
+            }
+        }
+        for member in &members {
+            self.signal(member, Signal::KILL);
+        }
+        first
+    }
+
+    /// Kills the named members only.
+    pub(super) fn kill_these(&mut self, members: &[Entry]) {
+        for member in members {
+            self.signal(member, Signal::KILL);
+        }
+    }
+
+    /// Returns how many processes were signalled and are gone.
+    pub(super) fn killed(&self, survivors: &[Entry]) -> u64 {
+        let alive = |pid: &u32, start: &u64| {
+            survivors
+                .iter()
+                .any(|entry| entry.pid == *pid && entry.start == *start)
+        };
+        let gone = self
+            .signalled
+            .iter()
+            .filter(|(pid, start)| !alive(pid, start));
+        gone.count() as u64
+    }
+
+    fn signal(&mut self, member: &Entry, signal: Signal) {
+        let Some(number) = children::as_pid(member.pid) else {
+            return;
+        };
+        let Ok(handle) = pidfd_open(number, PidfdFlags::empty()) else {
+            return;
+        };
+        // The handle names whoever has the number now; only the start time tells whether that is still the member.
+        if table::read(member.pid).is_none_or(|now| now.start != member.start || now.dead) {
+            return;
+        }
+        match pidfd_send_signal(&handle, signal) {
+            Ok(()) => {
+                self.signalled.insert((member.pid, member.start));
+            }
+            Err(error) => {
+                tracing::debug!(%error, pid = member.pid, "a process cannot be signalled")
+            }
+        }
+    }
+}
