@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-pub(crate) use batch::{Batch, Kind};
+pub(crate) use batch::{Batch, Kind, kind_of};
 
 use self::ignores::Rules;
 use self::stack::{Child, DIRECTORY, Node, Stack, Task, identity};
@@ -329,9 +329,7 @@ impl<V: Visitor> Worker<V> {
             if kind == Kind::Directory {
                 let entry = entry(&mut path, node, handle.as_fd(), walker.base_len, name, kind);
                 let claim = match self.visitor.descend(&entry) {
-                    Claim::UnlessIgnored if matches!(name.to_bytes(), b".git" | b".bma") => {
-                        Claim::No
-                    }
+                    Claim::UnlessIgnored if is_private(name) => Claim::No,
                     other => other,
                 };
                 if claim == Claim::No {
@@ -357,6 +355,7 @@ impl<V: Visitor> Worker<V> {
             let entry = entry(&mut path, node, handle.as_fd(), walker.base_len, name, kind);
             match self.visitor.claim(&entry) {
                 Claim::No => {}
+                Claim::UnlessIgnored if kind == Kind::Directory && is_private(name) => {}
                 Claim::UnlessIgnored
                     if Rules::ignore(
                         node.rules.as_ref(),
@@ -374,6 +373,11 @@ impl<V: Visitor> Worker<V> {
         }
         self.path = path;
     }
+}
+
+/// Whether a directory is entered only where it is spelled out.
+fn is_private(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b".git" | b".bma")
 }
 
 fn entry<'a>(

@@ -105,7 +105,7 @@ impl Batch {
                 continue;
             }
             let kind = match Kind::from(entry.file_type()) {
-                Kind::Unknown => kind_of(dir, name),
+                Kind::Unknown => kind_of(dir, name).unwrap_or(Kind::Unknown),
                 known => known,
             };
             let start = self.names.len();
@@ -123,10 +123,10 @@ impl Batch {
     }
 }
 
-fn kind_of(dir: impl AsFd, name: &CStr) -> Kind {
-    statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_or(Kind::Unknown, |stat| {
-        FileType::from_raw_mode(stat.st_mode).into()
-    })
+/// Tells what stands in a directory under a name, links not followed; `None` where nothing does, or it cannot be told.
+pub(crate) fn kind_of(dir: impl AsFd, name: impl rustix::path::Arg) -> Option<Kind> {
+    let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(FileType::from_raw_mode(stat.st_mode).into())
 }
 
 #[cfg(test)]
