@@ -2,6 +2,9 @@
 //!
 //! Nothing is ignored here and nothing is opened: an entry that cannot be examined is listed all the same.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering as Order;
 use std::os::fd::{AsFd as _, OwnedFd};
 

@@ -4,9 +4,11 @@
 mod keep;
 mod notes;
 mod pattern;
+#[cfg(test)]
+pub(super) mod testing;
 mod watch;
 
 pub(super) use keep::{Keep, encoded_len};
-pub(super) use notes::{Skips, named, plural, stopped_note, total_of};
-pub(super) use pattern::{BadPattern, Pattern, alternatives, literal_components};
+pub(super) use notes::{Skips, plural, stopped_note, total_of};
+pub(super) use pattern::{Pattern, alternatives, literal_components};
 pub(super) use watch::{Search, watch};

@@ -134,6 +134,7 @@ impl<'a> FileSearcher<'a> {
         let hits_so_far = search.tally.hits.load(Ordering::Relaxed);
         let mut sink = LineSink {
             matcher,
+            multi_line: searcher.multi_line(),
             stop: &search.stop,
             cost,
             collect,
@@ -151,25 +152,30 @@ impl<'a> FileSearcher<'a> {
             Ok((data, complete)) => {
                 let read = data.len() as u64;
                 search.tally.bytes.fetch_add(read, Ordering::Relaxed);
-                let nul = if is_utf16(data) {
-                    None
-                } else {
-                    memchr::memchr(0, data)
-                };
+                let is_utf16 = is_utf16(data);
+                let nul = memchr::memchr(0, data).filter(|_| !is_utf16);
                 match nul {
                     Some(at) if skips_binary && at < limits.search_binary_head => End::Binary,
-                    _ if complete => {
+                    _ if complete || (nul.is_some() && skips_binary) => {
                         let clean = match nul {
                             Some(at) if skips_binary => data.get(..at).unwrap_or(data),
                             _ => data,
                         };
                         let done = searcher.search_slice(matcher, clean, &mut sink);
-                        end_of(search, done, nul.map(|at| at as u64).or(sink.nul), skips_binary)
+                        let nul = nul.map(|at| at as u64).or(sink.nul);
+                        end_of(search, done, nul, skips_binary)
                     }
                     _ => {
-                        let rest = Rest { file, search };
-                        let done = searcher.search_reader(matcher, data.chain(rest), &mut sink);
-                        end_of(search, done, sink.nul.or(nul.map(|at| at as u64)), skips_binary)
+                        let mut rest = Rest {
+                            file,
+                            search,
+                            at: read,
+                            ends_at_nul: skips_binary && !is_utf16,
+                            nul: nul.map(|at| at as u64),
+                        };
+                        let reader = data.chain(&mut rest);
+                        let done = searcher.search_reader(matcher, reader, &mut sink);
+                        end_of(search, done, sink.nul.or(rest.nul), skips_binary)
                     }
                 }
             }
@@ -231,9 +237,14 @@ fn head<'b>(file: &mut File, buffer: &'b mut [u8], size: u64) -> io::Result<(&'b
 }
 
 /// The rest of a large file; reading it heeds the stop.
+///
+/// It finds NULs itself: the engine would also leave out what its buffer holds before one.
 struct Rest<'a> {
     file: File,
     search: &'a Search,
+    at: u64,
+    ends_at_nul: bool,
+    nul: Option<u64>,
 }
 
 impl Read for Rest<'_> {
@@ -241,8 +252,21 @@ impl Read for Rest<'_> {
         if self.search.stop.cause().is_some() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let read = self.file.read(buffer)?;
+        if self.ends_at_nul && self.nul.is_some() {
+            return Ok(0);
+        }
+        let mut read = self.file.read(buffer)?;
         (self.search.tally.bytes).fetch_add(read as u64, Ordering::Relaxed);
+        let data = buffer.get(..read).unwrap_or_default();
+        if self.nul.is_none()
+            && let Some(nul) = memchr::memchr(0, data)
+        {
+            self.nul = Some(self.at + nul as u64);
+            if self.ends_at_nul {
+                read = nul;
+            }
+        }
+        self.at += read as u64;
         Ok(read)
     }
 }

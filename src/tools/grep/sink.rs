@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
 
-use bstr::ByteSlice as _;
 use grep_matcher::Matcher as _;
 use grep_regex::RegexMatcher;
 use grep_searcher::{Searcher, Sink, SinkContext, SinkMatch};
@@ -68,6 +67,7 @@ impl PartialOrd for FileHits {
 /// Collects from one file.
 pub(super) struct LineSink<'a> {
     pub(super) matcher: &'a RegexMatcher,
+    pub(super) multi_line: bool,
     pub(super) stop: &'a Stop,
     pub(super) cost: Cost,
     /// Whether lines are wanted, rather than their number alone.
@@ -118,7 +118,12 @@ impl Sink for LineSink<'_> {
             }
             return Ok(true);
         }
-        let ranges = ranges(self.matcher, found.bytes(), self.cost.matches)?;
+        let block = if self.multi_line {
+            found.bytes()
+        } else {
+            trim_line_end(found.bytes())
+        };
+        let ranges = ranges(self.matcher, block, self.cost.matches)?;
         let mut ranges = ranges.iter().peekable();
         let mut start = 0;
         let mut number = found.line_number().unwrap_or(0);
@@ -166,12 +171,6 @@ impl Sink for LineSink<'_> {
 /// Returns the matches in a block of lines, at most `most`.
 fn ranges(matcher: &RegexMatcher, block: &[u8], most: usize) -> io::Result<Vec<Range<usize>>> {
     let mut ranges = Vec::new();
-    let block = if block.ends_with(b"\n") && block.find_byte(b'\n') == Some(block.len() - 1) {
-        // One line: its end is no part of it.
-        block.get(..block.len() - 1).unwrap_or(block)
-    } else {
-        block
-    };
     matcher
         .find_iter(block, |found| {
             ranges.push(found.start()..found.end());
@@ -181,7 +180,11 @@ fn ranges(matcher: &RegexMatcher, block: &[u8], most: usize) -> io::Result<Vec<R
     Ok(ranges)
 }
 
+fn trim_line_end(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\n").unwrap_or(line)
+}
+
 fn trim(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = trim_line_end(line);
     line.strip_suffix(b"\r").unwrap_or(line)
 }
