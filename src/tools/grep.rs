@@ -1,9 +1,325 @@
-//! `grep`.
+//! `grep`: lines that match a regular expression.
+//!
+//! ripgrep's engine searches each file as the walk comes to it. Only what comes first in path order is kept; the rest is
+//! counted.
 
+mod excerpt;
+mod include;
+mod matcher;
+mod render;
+mod search_file;
+mod sink;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::sync::atomic::Ordering;
+
+use grep_regex::RegexMatcher;
+use rustix::io::Errno;
+
+use self::include::Include;
+use self::render::render;
+use self::search_file::{Cost, FileSearcher, Outcome};
+use self::sink::FileHits;
+use super::search::{Keep, Search, Skips, plural, stopped_note, total_of, watch};
 use super::{Ctx, ToolOutput};
-use crate::wire::GrepInput;
+use crate::wire::{Details, GrepDetails, GrepInput};
+use crate::workspace::spelling::show;
+use crate::workspace::walk::{Base, Claim, Entry, Kind, Visitor, walk};
+use crate::workspace::{Resolved, ResolvedKind, Workspace};
 
 /// Runs `grep`.
-pub async fn grep(_ctx: &Ctx, _input: GrepInput) -> ToolOutput {
-    ToolOutput::error("not built")
+pub async fn grep(ctx: &Ctx, input: GrepInput) -> ToolOutput {
+    let workspace = ctx.workspace.clone();
+    let budget = ctx
+        .max_result_bytes
+        .saturating_sub(ctx.limits.result_overhead_bytes);
+    watch(ctx, move |search| {
+        run(search, &workspace, &input, budget).unwrap_or_else(ToolOutput::error)
+    })
+    .await
+}
+
+/// What every thread of one search needs.
+struct Wanted<'a> {
+    search: &'a Search,
+    matcher: RegexMatcher,
+    multi_line: bool,
+    context: usize,
+    include: Option<Include>,
+}
+
+fn run(
+    search: &Search,
+    workspace: &Workspace,
+    input: &GrepInput,
+    budget: usize,
+) -> Result<ToolOutput, String> {
+    let (matcher, multi_line, mut notes) = matcher::build(input)?;
+    let path = input.path.as_deref().filter(|path| !path.is_empty());
+    let at = workspace
+        .resolve_dir_or_file(path.unwrap_or("."))
+        .map_err(|error| error.to_string())?;
+    let filter = input.glob.as_deref().filter(|glob| !glob.is_empty());
+    let include = match filter {
+        Some(glob) => Some(Include::new(glob, workspace, &at.path, &search.limits)?),
+        None => None,
+    };
+    let wanted = Wanted {
+        search,
+        matcher,
+        multi_line,
+        context: usize::try_from(input.context.unwrap_or(0)).unwrap_or(0),
+        include,
+    };
+    let found = match at.kind {
+        ResolvedKind::Directory => search_below(&wanted, workspace, at)?,
+        ResolvedKind::File => {
+            if let Some(glob) = filter {
+                notes.push(format!(
+                    "`path` names a file, so the filter `{glob}` was not applied."
+                ));
+            }
+            search_one(&wanted, at, &mut notes)
+        }
+        ResolvedKind::Other => {
+            return Err(format!(
+                "`{}` is a FIFO, a socket or a device: only files and directories can be searched.",
+                path.unwrap_or(".")
+            ));
+        }
+    };
+    Ok(finish(&wanted, input, found, notes, budget))
+}
+
+fn search_below(
+    wanted: &Wanted<'_>,
+    workspace: &Workspace,
+    at: Resolved,
+) -> Result<Found, String> {
+    let search = wanted.search;
+    let root = workspace.open_dir(".").map_err(|error| error.to_string())?;
+    let base = Base {
+        root,
+        dir: at.handle,
+        path: at.path,
+    };
+    let path = base.path.clone();
+    let make = || Grepper {
+        wanted,
+        files: FileSearcher::new(&wanted.matcher, wanted.multi_line, wanted.context, search),
+        found: Found::new(search),
+    };
+    let mut found = Found::new(search);
+    match walk(base, &search.limits, &search.stop, &search.tally, make) {
+        Ok(parts) => parts.into_iter().for_each(|part| found.absorb(part.found)),
+        Err(why) => found.skips.unreadable(&path, why),
+    }
+    Ok(found)
+}
+
+fn search_one(wanted: &Wanted<'_>, at: Resolved, notes: &mut Vec<String>) -> Found {
+    let search = wanted.search;
+    let mut found = Found::new(search);
+    let mut files = FileSearcher::new(&wanted.matcher, wanted.multi_line, wanted.context, search);
+    files.take_binary();
+    let nul = found.search(search, &mut files, &at.path, File::from(at.handle), 0);
+    if let Some(at_byte) = nul {
+        notes.push(format!(
+            "`{}` is binary (a NUL at byte {at_byte}): what cannot be shown as text stands as U+FFFD.",
+            show(&at.path)
+        ));
+    }
+    found
+}
+
+/// What one thread has found.
+struct Found {
+    keep: Keep<FileHits>,
+    total: u64,
+    exact: bool,
+    searched: u64,
+    skips: Skips,
+}
+
+impl Found {
+    fn new(search: &Search) -> Self {
+        let cost = Cost::of(&search.limits);
+        Self {
+            keep: Keep::new(cost.limit(), FileHits::weight),
+            total: 0,
+            exact: true,
+            searched: 0,
+            skips: Skips::new(&search.limits),
+        }
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.total += other.total;
+        self.exact &= other.exact;
+        self.searched += other.searched;
+        self.keep.absorb(other.keep);
+        self.skips.absorb(other.skips);
+    }
+
+    /// Searches one file; returns where it holds a NUL though that did not end the search.
+    fn search(
+        &mut self,
+        search: &Search,
+        files: &mut FileSearcher<'_>,
+        path: &[u8],
+        file: File,
+        size: u64,
+    ) -> Option<u64> {
+        let drop_lines = self
+            .keep
+            .would_drop(|kept| kept.path.as_slice() <= path);
+        let most = search.limits.grep_counted;
+        if drop_lines && search.tally.hits.load(Ordering::Relaxed) >= most {
+            self.exact = false;
+            return None;
+        }
+        self.searched += 1;
+        search.tally.files.fetch_add(1, Ordering::Relaxed);
+        let Outcome {
+            hits,
+            found,
+            counted_all,
+            end,
+        } = files.search(path, file, size, !drop_lines);
+        self.total += found;
+        self.exact &= counted_all;
+        if hits.matches > 0 {
+            self.keep.offer(hits);
+        }
+        match end {
+            search_file::End::Whole => None,
+            search_file::End::Nul(at) => Some(at),
+            search_file::End::Binary => {
+                self.skips.skipped.binary += 1;
+                None
+            }
+            search_file::End::CutAtNul(at) => {
+                self.skips.skipped.binary += 1;
+                self.skips.cut_at_nul.push((path.to_vec(), at));
+                None
+            }
+            search_file::End::TooLong => {
+                self.exact = false;
+                self.skips.too_long.push(path.to_vec());
+                None
+            }
+            search_file::End::Failed(why) => {
+                self.skips.unreadable(path, why);
+                None
+            }
+        }
+    }
+}
+
+struct Grepper<'a> {
+    wanted: &'a Wanted<'a>,
+    files: FileSearcher<'a>,
+    found: Found,
+}
+
+impl Visitor for Grepper<'_> {
+    fn claim(&self, entry: &Entry<'_>) -> Claim {
+        match (&self.wanted.include, entry.kind) {
+            (_, Kind::Directory) => Claim::No,
+            (None, _) => Claim::UnlessIgnored,
+            (Some(include), _) => include.claim(entry),
+        }
+    }
+
+    fn descend(&self, entry: &Entry<'_>) -> Claim {
+        match &self.wanted.include {
+            None => Claim::UnlessIgnored,
+            Some(include) => include.descend(entry),
+        }
+    }
+
+    fn take(&mut self, entry: &Entry<'_>) {
+        match entry.kind {
+            Kind::Directory => {}
+            Kind::Link => self.found.skips.skipped.not_followed += 1,
+            Kind::Special => self.found.skips.skipped.special += 1,
+            Kind::File | Kind::Unknown => match entry.open() {
+                Ok(Some((file, size))) => {
+                    let (search, files) = (self.wanted.search, &mut self.files);
+                    self.found.search(search, files, entry.path, file, size);
+                }
+                Ok(None) => {}
+                Err(why) => self.found.skips.unreadable(entry.path, why),
+            },
+        }
+    }
+
+    fn unreadable(&mut self, path: &[u8], why: Errno) {
+        self.found.skips.unreadable(path, why);
+    }
+
+    fn ignored(&mut self) {
+        self.found.skips.skipped.ignored += 1;
+    }
+}
+
+fn finish(
+    wanted: &Wanted<'_>,
+    input: &GrepInput,
+    found: Found,
+    mut notes: Vec<String>,
+    budget: usize,
+) -> ToolOutput {
+    let search = wanted.search;
+    let Found {
+        keep,
+        total,
+        exact,
+        searched,
+        mut skips,
+    } = found;
+    let shown = render(keep.into_sorted(), wanted.context, &search.limits, budget);
+    let stopped = search.stop.cause();
+    let exact = exact && stopped.is_none();
+    let matches = shown.hits.len() as u64;
+    let truncated = matches < total;
+    if truncated {
+        notes.push(format!(
+            "Showing the first {matches} of {} matching lines, ordered by path, then line; narrow the pattern, `path` or `glob`.",
+            total_of(total, exact)
+        ));
+    } else if total == 0 {
+        notes.push(format!(
+            "No line matches `{}` in {} searched.",
+            input.pattern,
+            plural(searched, "file", "files")
+        ));
+        if let (0, Some(glob)) = (searched, &input.glob) {
+            notes.push(format!("No file passes the filter `{glob}`."));
+        }
+    }
+    notes.extend(stopped.map(|cause| {
+        let seen = search.tally.entries.load(Ordering::Relaxed);
+        stopped_note(cause, seen)
+    }));
+    notes.extend(skips.finish());
+    let details = GrepDetails {
+        matches,
+        files: shown.files,
+        files_searched: searched,
+        bytes_searched: search.tally.bytes.load(Ordering::Relaxed),
+        total,
+        total_is_exact: exact,
+        hits: shown.hits,
+        skipped: skips.skipped,
+        truncated,
+        partial: stopped.is_some(),
+        empty: shown.text.is_empty(),
+    };
+    let mut output = ToolOutput::done(shown.text, notes, Details::Grep(details));
+    output.stopped = stopped;
+    output.is_error = stopped.is_some();
+    output
 }

@@ -10,6 +10,7 @@ mod grep;
 mod list_files;
 mod read;
 mod render;
+mod search;
 mod write;
 
 use std::sync::Arc;

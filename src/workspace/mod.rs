@@ -1,6 +1,7 @@
 //! The only door to files: an open directory, and names resolved below it by the kernel.
 
 pub(crate) mod spelling;
+pub(crate) mod walk;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -70,5 +71,103 @@ impl Workspace {
         std::fs::File::open(self.0.join(path))
             .map(Into::into)
             .map_err(|e| PathError(e.to_string()))
+    }
+}
+
+// ---- Stand-ins of the search room; the files room replaces everything below. ----
+
+/// What a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResolvedKind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A FIFO, socket or device; it was not opened for reading.
+    Other,
+}
+
+/// Where a path leads, links followed, inside the workspace.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    /// Open for reading (a directory: for listing).
+    pub(crate) handle: OwnedFd,
+    /// What it is.
+    pub(crate) kind: ResolvedKind,
+    /// The path relative to the workspace, without `.`, `..` and a trailing slash; empty for the workspace itself.
+    pub(crate) path: Vec<u8>,
+}
+
+/// Why a blocking job gave no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// The stop came before the job began, or the job did not heed it in time.
+    Stopped(crate::stop::StopCause),
+    /// The job panicked.
+    Panicked,
+}
+
+impl PathError {
+    /// Whether nothing stands at the path, rather than that it may not be used.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.0.ends_with("does not exist.")
+    }
+}
+
+impl Workspace {
+    /// Opens what a path, as the caller spelled it, leads to.
+    pub(crate) fn resolve_dir_or_file(&self, spelled: &str) -> Result<Resolved, PathError> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let bytes = spelling::parse(spelled).map_err(|e| PathError(e.to_string()))?;
+        let joined = self
+            .0
+            .join(Path::new(std::ffi::OsStr::from_bytes(bytes.as_ref())));
+        let real = std::fs::canonicalize(&joined).map_err(|e| {
+            PathError(match e.kind() {
+                std::io::ErrorKind::NotFound => format!("`{spelled}` does not exist."),
+                _ => format!("`{spelled}` cannot be opened: {e}."),
+            })
+        })?;
+        let below = real
+            .strip_prefix(self.0.as_path())
+            .map_err(|_outside| PathError(format!("`{spelled}` lies outside the workspace.")))?;
+        let handle = rustix::fs::open(
+            &real,
+            rustix::fs::OFlags::RDONLY
+                | rustix::fs::OFlags::CLOEXEC
+                | rustix::fs::OFlags::NONBLOCK
+                | rustix::fs::OFlags::NOCTTY,
+            rustix::fs::Mode::empty(),
+        )
+        .map_err(|e| match e {
+            rustix::io::Errno::ACCESS => PathError(format!("`{spelled}`: permission denied.")),
+            other => PathError(format!("`{spelled}` cannot be opened: {other}.")),
+        })?;
+        let kind = match rustix::fs::fstat(&handle)
+            .map(|s| rustix::fs::FileType::from_raw_mode(s.st_mode))
+        {
+            Ok(rustix::fs::FileType::Directory) => ResolvedKind::Directory,
+            Ok(rustix::fs::FileType::RegularFile) => ResolvedKind::File,
+            _ => ResolvedKind::Other,
+        };
+        Ok(Resolved {
+            handle,
+            kind,
+            path: below.as_os_str().as_bytes().to_vec(),
+        })
+    }
+
+    /// Runs one blocking job, in one hop.
+    pub(crate) async fn run_blocking<T: Send + 'static>(
+        &self,
+        stop: &crate::stop::Stop,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Unfinished> {
+        if let Some(cause) = stop.cause() {
+            return Err(Unfinished::Stopped(cause));
+        }
+        tokio::task::spawn_blocking(job)
+            .await
+            .map_err(|_panic| Unfinished::Panicked)
     }
 }

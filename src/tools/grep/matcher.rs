@@ -1,0 +1,47 @@
+//! The pattern as a matcher, or a sentence that says what is wrong with it.
+
+use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
+
+use crate::wire::GrepInput;
+
+/// Bytes that a compiled pattern may take: `a{99999999}` is refused rather than built.
+const PATTERN_BYTES: usize = 10 * 1024 * 1024;
+
+/// Builds the matcher; returns whether matches may span lines, and what the answer should say about that.
+///
+/// # Errors
+/// A sentence with the reason and the position.
+pub(super) fn build(input: &GrepInput) -> Result<(RegexMatcher, bool, Vec<String>), String> {
+    let pattern = &input.pattern;
+    if pattern.is_empty() {
+        return Err("The pattern is empty: it would match every line. Use `read` for a whole file.".to_owned());
+    }
+    let mut builder = RegexMatcherBuilder::new();
+    builder
+        .case_insensitive(input.case_insensitive.unwrap_or(false))
+        .multi_line(true)
+        .size_limit(PATTERN_BYTES)
+        // `$` is before CRLF, too.
+        .crlf(true);
+    let refused = |error: &grep_regex::Error| {
+        format!(
+            "The pattern `{pattern}` is not a valid regular expression (Rust `regex` syntax; escape special characters \
+             with `\\` to take them literally):\n{error}"
+        )
+    };
+    if input.multiline == Some(true) {
+        let matcher = builder.line_terminator(None).build(pattern);
+        return Ok((matcher.map_err(|error| refused(&error))?, true, Vec::new()));
+    }
+    match builder.line_terminator(Some(b'\n')).build(pattern) {
+        Ok(matcher) => Ok((matcher, false, Vec::new())),
+        Err(error) if matches!(error.kind(), ErrorKind::NotAllowed(_)) => {
+            let matcher = builder.line_terminator(None).build(pattern);
+            let note = "The pattern contains a line break, so it was matched across lines (as with `multiline`). \
+                        In files with CRLF line ends write `\\r?\\n` for a line break."
+                .to_owned();
+            Ok((matcher.map_err(|error| refused(&error))?, true, vec![note]))
+        }
+        Err(error) => Err(refused(&error)),
+    }
+}

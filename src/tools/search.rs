@@ -1,0 +1,14 @@
+//! What glob and grep share: patterns on paths, the bounded answer, notes on what was left out, and the watch over
+//! a long search.
+
+mod keep;
+mod notes;
+mod pattern;
+#[cfg(test)]
+pub(super) mod testing;
+mod watch;
+
+pub(super) use keep::{Keep, encoded_len};
+pub(super) use notes::{Skips, plural, stopped_note, total_of};
+pub(super) use pattern::{Pattern, alternatives, literal_components};
+pub(super) use watch::{Search, watch};

@@ -1,0 +1,68 @@
+//! Runs a search as one blocking job and tells once a second how far it is.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::limits::Limits;
+use crate::stop::Stop;
+use crate::tools::{Ctx, ToolOutput};
+use crate::workspace::Unfinished;
+use crate::workspace::walk::Tally;
+
+/// What a blocking search job holds.
+#[derive(Debug, Clone)]
+pub(in crate::tools) struct Search {
+    /// The bounds.
+    pub(in crate::tools) limits: Arc<Limits>,
+    /// Looked at once per entry and block.
+    pub(in crate::tools) stop: Stop,
+    /// How far it is.
+    pub(in crate::tools) tally: Arc<Tally>,
+}
+
+/// Runs `job` and returns its output.
+pub(in crate::tools) async fn watch(
+    ctx: &Ctx,
+    job: impl FnOnce(&Search) -> ToolOutput + Send + 'static,
+) -> ToolOutput {
+    let search = Search {
+        limits: Arc::clone(&ctx.limits),
+        stop: ctx.stop.clone(),
+        tally: Arc::default(),
+    };
+    let tally = Arc::clone(&search.tally);
+    let mut running = pin!(
+        ctx.workspace
+            .run_blocking(&ctx.stop, move || job(&search))
+    );
+    let every = ctx.limits.search_progress;
+    let mut ticks = interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased; // A finished search is not reported as running.
+            done = &mut running => return match done {
+                Ok(output) => output,
+                Err(Unfinished::Stopped(cause)) => ToolOutput::stopped(cause),
+                Err(Unfinished::Panicked) => {
+                    ToolOutput::error("The search failed by a fault of the executor. Narrow it and try again.")
+                }
+            },
+            _ = ticks.tick() => ctx.progress.say(describe(&tally)),
+        }
+    }
+}
+
+fn describe(tally: &Tally) -> String {
+    let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    format!(
+        "searched {} entries, {} files, {} bytes; {} hits",
+        get(&tally.entries),
+        get(&tally.files),
+        get(&tally.bytes),
+        get(&tally.hits),
+    )
+}
