@@ -93,11 +93,7 @@ fn run(
     Ok(finish(&wanted, input, found, notes, budget))
 }
 
-fn search_below(
-    wanted: &Wanted<'_>,
-    workspace: &Workspace,
-    at: Resolved,
-) -> Result<Found, String> {
+fn search_below(wanted: &Wanted<'_>, workspace: &Workspace, at: Resolved) -> Result<Found, String> {
     let search = wanted.search;
     let root = workspace.open_dir(".").map_err(|error| error.to_string())?;
     let base = Base {
@@ -172,9 +168,7 @@ impl Found {
         file: File,
         size: u64,
     ) -> Option<u64> {
-        let drop_lines = self
-            .keep
-            .would_drop(|kept| kept.path.as_slice() <= path);
+        let drop_lines = self.keep.would_drop(|kept| kept.path.as_slice() <= path);
         let most = search.limits.grep_counted;
         if drop_lines && search.tally.hits.load(Ordering::Relaxed) >= most {
             self.exact = false;

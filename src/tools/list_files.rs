@@ -93,7 +93,9 @@ fn list(search: &Search, path: &str, dir: &OwnedFd, budget: usize) -> ToolOutput
             Err(why) => {
                 whole = false;
                 let why = std::io::Error::from(why);
-                notes.push(format!("The directory could not be read to its end: {why}."));
+                notes.push(format!(
+                    "The directory could not be read to its end: {why}."
+                ));
                 break;
             }
         }

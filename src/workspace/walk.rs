@@ -97,11 +97,8 @@ impl Entry<'_> {
     /// # Errors
     /// What the kernel says.
     pub(crate) fn open(&self) -> Result<Option<(File, u64)>, Errno> {
-        let flags = OFlags::RDONLY
-            | OFlags::NOFOLLOW
-            | OFlags::NONBLOCK
-            | OFlags::NOCTTY
-            | OFlags::CLOEXEC;
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match openat(self.parent, self.name, flags, Mode::empty()) {
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(None),
             other => other?,
@@ -110,7 +107,10 @@ impl Entry<'_> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(None);
         }
-        Ok(Some((file.into(), u64::try_from(stat.st_size).unwrap_or(0))))
+        Ok(Some((
+            file.into(),
+            u64::try_from(stat.st_size).unwrap_or(0),
+        )))
     }
 }
 
@@ -357,11 +357,7 @@ impl<V: Visitor> Worker<V> {
                 Claim::No => {}
                 Claim::UnlessIgnored if kind == Kind::Directory && is_private(name) => {}
                 Claim::UnlessIgnored
-                    if Rules::ignore(
-                        node.rules.as_ref(),
-                        entry.path,
-                        kind == Kind::Directory,
-                    ) =>
+                    if Rules::ignore(node.rules.as_ref(), entry.path, kind == Kind::Directory) =>
                 {
                     // A directory was counted where it was not entered.
                     if kind != Kind::Directory {

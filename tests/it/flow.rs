@@ -59,6 +59,7 @@ async fn a_hundred_sleeps_take_as_long_as_one_and_hold_up_nothing() {
 async fn a_flood_of_output_holds_up_nothing() {
     let executor = start_executor();
     let mut client = executor.connect().await;
+    client.check_alive().await;
     let flood = client
         .send_call("bash", json!({"command": "seq 1 2000000"}))
         .await;
@@ -85,6 +86,7 @@ async fn a_flood_of_output_holds_up_nothing() {
 async fn progress_streams_output_before_the_end_with_rising_numbers() {
     let executor = start_executor();
     let mut client = executor.connect().await;
+    client.check_alive().await;
     let command = "for i in 1 2 3; do echo out $i; echo err $i >&2; sleep 0.3; done";
     let id = client.send_call("bash", json!({"command": command})).await;
     let begun = Instant::now();

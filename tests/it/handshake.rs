@@ -265,6 +265,7 @@ async fn a_tool_that_is_switched_off_is_announced_with_its_reason_and_not_run() 
         .await
         .check_failed("tool_not_offered", &["write"]);
     assert!(!executor.workspace().join("f").exists());
+    client.drain(Duration::from_millis(100)).await;
     executor.offers.set(&policy);
     let frames = client.drain(Duration::from_millis(200)).await;
     assert!(

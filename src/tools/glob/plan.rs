@@ -42,7 +42,10 @@ pub(super) fn plan(
     limits: &Limits,
 ) -> Result<Plan, Unusable> {
     let unusable = |why: &dyn std::fmt::Display| {
-        Unusable(format!("The pattern `{}` cannot be used: {why}.", input.pattern))
+        Unusable(format!(
+            "The pattern `{}` cannot be used: {why}.",
+            input.pattern
+        ))
     };
     let pattern = parse(&input.pattern).map_err(|error| unusable(&error))?;
     let absolute = pattern.starts_with(b"/");

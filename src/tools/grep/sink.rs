@@ -151,9 +151,8 @@ impl Sink for LineSink<'_> {
         // What follows the last match wanted still belongs to it; rendering cuts what stands before the next.
         if self.collect && self.hits.bytes < self.cost.bytes {
             let wanted = !self.is_full()
-                || (self.hits.lines.last()).is_some_and(|last| {
-                    context.line_number() == Some(last.number + 1)
-                });
+                || (self.hits.lines.last())
+                    .is_some_and(|last| context.line_number() == Some(last.number + 1));
             if wanted {
                 let number = context.line_number().unwrap_or(0);
                 self.push(number, None, trim(context.bytes()), &(0..0));

@@ -276,7 +276,10 @@ mod tests {
         check_expands("a", &["a"]);
         check_expands("*.{ts,tsx}", &["*.ts", "*.tsx"]);
         check_expands("{man/*.md,lib/*.ts}", &["man/*.md", "lib/*.ts"]);
-        check_expands("{a,b{c,d}}/{e,}", &["a/e", "a/", "bc/e", "bc/", "bd/e", "bd/"]);
+        check_expands(
+            "{a,b{c,d}}/{e,}",
+            &["a/e", "a/", "bc/e", "bc/", "bd/e", "bd/"],
+        );
         check_expands(r"\{a,b\}", &[r"\{a,b\}"]);
         check_expands("[{,}]x", &["[{,}]x", r"\[\{,\}\]x"]);
     }
@@ -286,7 +289,10 @@ mod tests {
         check_expands("app/[id]/*.tsx", &["app/[id]/*.tsx", r"app/\[id\]/*.tsx"]);
         let pattern = Pattern::new(&alternatives("app/[id]/*.tsx", 100).unwrap()).unwrap();
         for path in ["app/[id]/a.tsx", "app/i/a.tsx"] {
-            assert_eq!(pattern.claim(path.as_bytes(), b"a.tsx"), Claim::UnlessIgnored);
+            assert_eq!(
+                pattern.claim(path.as_bytes(), b"a.tsx"),
+                Claim::UnlessIgnored
+            );
         }
         assert_eq!(pattern.descend(1, b"[id]"), Claim::Spelled);
         assert_eq!(pattern.descend(1, b"d"), Claim::UnlessIgnored);
