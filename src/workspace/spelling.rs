@@ -9,7 +9,9 @@ use bstr::ByteSlice;
 
 /// Why a text in double quotes is not an escaped name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` begins with a double quote but is not a name in the escaped form: write \\n, \\t, \\r, \\\", \\\\ or \\xHH inside, and close the quote")]
+#[error(
+    "`{0}` begins with a double quote but is not a name in the escaped form: write \\n, \\t, \\r, \\\", \\\\ or \\xHH inside, and close the quote"
+)]
 pub(crate) struct BadEscape(String);
 
 /// Returns a name as text that [`parse`] takes back.
