@@ -66,6 +66,8 @@ impl Target {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let mut copy = self.keep_copy(&reader, size, stop)?;
         let len = u64::try_from(content.len()).unwrap_or(u64::MAX);
+        check(stop)?;
+        self.check_unchanged(seen)?;
         if len > size {
             // A full disk is noticed before anything is overwritten.
             match fallocate(writer, FallocateFlags::KEEP_SIZE, 0, len) {
@@ -75,8 +77,6 @@ impl Target {
                 _ => {}
             }
         }
-        check(stop)?;
-        self.check_unchanged(seen)?;
         overwrite(writer, content, copy.as_mut(), size).map_err(|error| match error {
             OverwriteError::RolledBack(error) => self.io("write", &error),
             OverwriteError::Torn(error) => PathError::new(

@@ -41,7 +41,7 @@ async fn paths_that_lead_outside_are_refused_before_anything_is_touched() {
                 assert!(output.is_error, "{path}");
                 let about = text(&output, 0);
                 assert!(
-                    about.contains("outside") || about.contains("`sub/new` "),
+                    about.contains("outside") || about.contains("`sub/new`"),
                     "{about}"
                 );
                 assert!(about.contains(path), "{about}");
