@@ -5,13 +5,14 @@ mod matching;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::digest::sha256_hex;
 use super::write::{failed, refused};
 use super::{Ctx, ToolOutput};
 use crate::limits::Limits;
-use crate::stop::Stop;
+use crate::stop::{Stop, StopCause};
 use crate::wire::{Details, EditDetails, EditInput};
 use crate::workspace::{Attempt, Parents, Target};
 use matching::{Found, Matcher};
@@ -71,38 +72,10 @@ fn edit_target(
             ));
         }
     }
-    let matcher = Matcher::new(&old, &input.old_string, limits.edit_replacements, stop);
-    let all = input.replace_all.unwrap_or(false);
-    let found = match matcher.find(all) {
-        Ok(found) => found,
-        Err(stopped) => return Attempt::Done(ToolOutput::stopped(stopped.0)),
-    };
-    let places = match found {
-        Found::Places(places) => places,
-        Found::None => {
-            let hint = hint::hint(&old, &input.old_string);
-            return done(format!(
-                "`old_string` does not occur in `{path}`; nothing was changed: {hint}"
-            ));
-        }
-        Found::TooMany => {
-            return done(format!(
-                "`old_string` occurs more than {} times in `{path}`; nothing was changed: use bash (sed) instead",
-                limits.edit_replacements
-            ));
-        }
-        Found::Several {
-            count,
-            at_least,
-            lines,
-        } => {
-            let about = if at_least { "at least " } else { "" };
-            return done(format!(
-                "`old_string` occurs {about}{count} times in `{path}` ({}); nothing was changed: add surrounding text so \
-                 that it occurs once, or set `replace_all`",
-                name_lines(&lines, count)
-            ));
-        }
+    let places = match find(input, limits, stop, &old, &path) {
+        Ok(places) => places,
+        Err(Refusal::Sentence(sentence)) => return done(sentence),
+        Err(Refusal::Stopped(cause)) => return Attempt::Done(ToolOutput::stopped(cause)),
     };
     let largest = matching::largest(&old, &places, &input.new_string);
     if u64::try_from(largest).unwrap_or(u64::MAX) > max {
@@ -137,6 +110,50 @@ fn edit_target(
         sha256: sha256_hex(&new),
     };
     Attempt::Done(ToolOutput::done(text, [], Details::Edit(details)))
+}
+
+/// Why nothing is replaced.
+enum Refusal {
+    Sentence(String),
+    Stopped(StopCause),
+}
+
+/// Finds what is to be replaced, or says why nothing is.
+fn find(
+    input: &EditInput,
+    limits: &Limits,
+    stop: &Stop,
+    old: &[u8],
+    path: &str,
+) -> Result<Vec<Range<usize>>, Refusal> {
+    let max = limits.edit_replacements;
+    let matcher = Matcher::new(old, &input.old_string, max, stop);
+    let found = matcher
+        .find(input.replace_all.unwrap_or(false))
+        .map_err(|stopped| Refusal::Stopped(stopped.0))?;
+    let sentence = match found {
+        Found::Places(places) => return Ok(places),
+        Found::None => format!(
+            "`old_string` does not occur in `{path}`; nothing was changed: {}",
+            hint::hint(old, &input.old_string)
+        ),
+        Found::TooMany => format!(
+            "`old_string` occurs more than {max} times in `{path}`; nothing was changed: use bash (sed) instead"
+        ),
+        Found::Several {
+            count,
+            at_least,
+            lines,
+        } => {
+            let about = if at_least { "at least " } else { "" };
+            format!(
+                "`old_string` occurs {about}{count} times in `{path}` ({}); nothing was changed: add surrounding text so \
+                 that it occurs once, or set `replace_all`",
+                name_lines(&lines, count)
+            )
+        }
+    };
+    Err(Refusal::Sentence(sentence))
 }
 
 /// Names the first lines of `count` places.

@@ -70,11 +70,9 @@ impl Target {
         self.check_unchanged(seen)?;
         if len > size {
             // A full disk is noticed before anything is overwritten.
-            match fallocate(writer, FallocateFlags::KEEP_SIZE, 0, len) {
-                Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                    return Err(self.system("write", errno).into());
-                }
-                _ => {}
+            let room = fallocate(writer, FallocateFlags::KEEP_SIZE, 0, len);
+            if let Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = room {
+                return Err(self.system("write", errno).into());
             }
         }
         overwrite(writer, content, copy.as_mut(), size).map_err(|error| match error {

@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 128;
 
 impl Workspace {
     /// Removes leftovers below the workspace, for at most `time`; returns how many. Blocks: run it in a blocking job.
-    pub(crate) fn remove_leftovers(&self, time: Duration, stop: &Stop) -> u64 {
+    pub fn remove_leftovers(&self, time: Duration, stop: &Stop) -> u64 {
         let Some(deadline) = Instant::now().checked_add(time) else {
             return 0;
         };
@@ -32,12 +32,9 @@ impl Workspace {
             if stop.cause().is_some() || Instant::now() >= deadline {
                 break;
             }
-            let entry = match directory.read() {
-                Some(Ok(entry)) => entry,
-                Some(Err(_)) | None => {
-                    open_dirs.pop();
-                    continue;
-                }
+            let Some(Ok(entry)) = directory.read() else {
+                open_dirs.pop();
+                continue;
             };
             let name = entry.file_name().to_bytes();
             if matches!(name, b"." | b"..") {

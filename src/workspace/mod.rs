@@ -31,7 +31,7 @@ use tokio::sync::Semaphore;
 pub(crate) use blocking::Stopped;
 pub(crate) use change::{Attempt, ChangeError};
 pub use error::{PathError, PathErrorKind};
-pub(crate) use replace::{ReplaceError, Replaced};
+pub(crate) use replace::ReplaceError;
 pub(crate) use resolve::{Kind, OpenedFile, Resolved};
 pub(crate) use target::{Parents, Target};
 

@@ -156,13 +156,12 @@ impl Target {
         // Nobody else may read the new content before it has the old mode.
         let temp = Temp::create(&self.directory, 0o600).map_err(|errno| self.sort(errno))?;
         let reader;
-        let old = match old {
-            Some(old) => old,
-            None => {
-                let opened = self.open(OFlags::RDONLY).map_err(SwapError::Forbidden)?;
-                reader = opened.ok_or(ReplaceError::Moved)?.0;
-                &reader
-            }
+        let old = if let Some(old) = old {
+            old
+        } else {
+            let opened = self.open(OFlags::RDONLY).map_err(SwapError::Forbidden)?;
+            reader = opened.ok_or(ReplaceError::Moved)?.0;
+            &reader
         };
         hand_on(old, stat, &temp.file).map_err(SwapError::Forbidden)?;
         self.fill(&temp.file, content, stop)?;

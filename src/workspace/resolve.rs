@@ -104,10 +104,13 @@ impl Workspace {
     pub(crate) fn resolve_dir_or_file(&self, spelled: &str) -> Result<Resolved, PathError> {
         let parsed = self.parse(spelled)?;
         let (handle, stat) = self.open_at_end(&parsed, OFlags::RDONLY)?;
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Kind::Directory,
-            FileType::RegularFile => Kind::File,
-            other => return Err(self.spelled(&parsed).special(other)),
+        let file_type = FileType::from_raw_mode(stat.st_mode);
+        let kind = if file_type.is_dir() {
+            Kind::Directory
+        } else if file_type == FileType::RegularFile {
+            Kind::File
+        } else {
+            return Err(self.spelled(&parsed).special(file_type));
         };
         Ok(Resolved {
             handle,
@@ -124,16 +127,19 @@ impl Workspace {
     pub(crate) fn open_file(&self, spelled: &str) -> Result<OpenedFile, PathError> {
         let parsed = self.parse(spelled)?;
         let (handle, stat) = self.open_at_end(&parsed, OFlags::RDONLY)?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(OpenedFile {
-                file: File::from(handle),
-                len: u64::try_from(stat.st_size).unwrap_or(0),
-                shown: parsed.shown(),
-                spelled: show(&parsed.bytes).into_owned(),
-            }),
-            FileType::Directory => Err(self.spelled(&parsed).is_a_directory()),
-            other => Err(self.spelled(&parsed).special(other)),
+        let file_type = FileType::from_raw_mode(stat.st_mode);
+        if file_type.is_dir() {
+            return Err(self.spelled(&parsed).is_a_directory());
         }
+        if file_type != FileType::RegularFile {
+            return Err(self.spelled(&parsed).special(file_type));
+        }
+        Ok(OpenedFile {
+            file: File::from(handle),
+            len: u64::try_from(stat.st_size).unwrap_or(0),
+            shown: parsed.shown(),
+            spelled: show(&parsed.bytes).into_owned(),
+        })
     }
 
     /// Opens a directory by a walk; returns its path with links resolved, and as spelled.
@@ -184,16 +190,13 @@ impl Workspace {
             ));
         }
         let start = if bytes.starts_with(b"/") {
-            match self.0.roots.strip(&bytes) {
-                Some(rest) => bytes.len() - rest.len(),
-                None => {
-                    let spelled = Spelled {
-                        path: &bytes,
-                        root: self.0.roots.canonical(),
-                    };
-                    return Err(spelled.outside(&Fault::default()));
-                }
-            }
+            let spelled = Spelled {
+                path: &bytes,
+                root: self.0.roots.canonical(),
+            };
+            let rest = self.0.roots.strip(&bytes);
+            let rest = rest.ok_or_else(|| spelled.outside(&Fault::default()))?;
+            bytes.len() - rest.len()
         } else {
             0
         };

@@ -183,23 +183,20 @@ impl Walk {
             }
             Err(errno) => return Err(spelled.system("open", errno, &self.place.fault(&name))),
         };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                self.place.dirs.push(Entered { name, handle });
-                Ok(false)
-            }
-            FileType::Symlink => {
-                self.follow(roots, &name, &handle, spelled)?;
-                Ok(false)
-            }
-            _ if !self.pending.is_empty() || self.must_be_dir => {
-                Err(spelled.not_a_directory(&self.place.fault(&name)))
-            }
-            _ => {
-                self.place.found = Found::Entry { name, handle, stat };
-                Ok(true)
-            }
+        let file_type = FileType::from_raw_mode(stat.st_mode);
+        if file_type.is_dir() {
+            self.place.dirs.push(Entered { name, handle });
+            return Ok(false);
         }
+        if file_type.is_symlink() {
+            self.follow(roots, &name, &handle, spelled)?;
+            return Ok(false);
+        }
+        if !self.pending.is_empty() || self.must_be_dir {
+            return Err(spelled.not_a_directory(&self.place.fault(&name)));
+        }
+        self.place.found = Found::Entry { name, handle, stat };
+        Ok(true)
     }
 
     fn follow(

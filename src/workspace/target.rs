@@ -34,6 +34,8 @@ pub(crate) struct Target {
     pub(super) name: Vec<u8>,
     /// The file as the resolution found it.
     pub(super) existing: Option<Stat>,
+    /// Keeps the file's number from being given to another file while this one is worked on.
+    _pin: Option<OwnedFd>,
     /// The path relative to the workspace, links resolved.
     real: Vec<u8>,
     bytes: Vec<u8>,
@@ -113,9 +115,9 @@ impl Workspace {
             let (directory, name, existing) = match &place.found {
                 Found::Directory => return Err(spelled.is_a_directory()),
                 Found::Entry { name, stat, .. } => {
-                    match FileType::from_raw_mode(stat.st_mode) {
-                        FileType::RegularFile => {}
-                        other => return Err(spelled.special(other)),
+                    let file_type = FileType::from_raw_mode(stat.st_mode);
+                    if file_type != FileType::RegularFile {
+                        return Err(spelled.special(file_type));
                     }
                     (None, name.clone(), Some(*stat))
                 }
@@ -151,7 +153,11 @@ impl Workspace {
         existing: Option<Stat>,
     ) -> Result<Target, PathError> {
         let real = place.path_of(&name);
-        let (entered, _) = place.into_parts();
+        let (entered, found) = place.into_parts();
+        let pin = match found {
+            Found::Entry { handle, .. } => Some(handle),
+            Found::Directory | Found::Missing { .. } => None,
+        };
         let directory = match made.or(entered) {
             Some(directory) => directory,
             None => self.handle().try_clone_to_owned().map_err(|error| {
@@ -163,6 +169,7 @@ impl Workspace {
             directory,
             name,
             existing,
+            _pin: pin,
             real,
             bytes: parsed.bytes.to_vec(),
             root: self.spelled(parsed).root.to_vec(),

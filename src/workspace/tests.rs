@@ -1,7 +1,7 @@
 //! Places for blocking jobs, locks, leftovers and rollback.
 
 use std::io::{self, Cursor};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,24 +29,18 @@ fn one_place() -> Limits {
     }
 }
 
-/// Waits in a blocking job for a test to say so.
-fn hold(gate: &Mutex<()>) {
-    drop(gate.lock().unwrap());
-}
-
 #[tokio::test]
 async fn a_stop_ends_the_wait_for_a_place_and_a_hung_job_keeps_its_own() {
     let (_dir, workspace) = start_workspace(one_place());
-    let gate = Arc::new(Mutex::new(()));
-    let shut = gate.lock().unwrap();
+    let (open, gate) = std::sync::mpsc::channel::<()>();
     let stop = Stop::new();
     let hung = {
-        let (gate, workspace, stop) = (
-            Arc::clone(&gate),
-            workspace.below(".").unwrap(),
-            stop.clone(),
-        );
-        tokio::spawn(async move { workspace.run_blocking(&stop, move |_| hold(&gate)).await })
+        let (workspace, stop) = (workspace.below(".").unwrap(), stop.clone());
+        tokio::spawn(async move {
+            workspace
+                .run_blocking(&stop, move |_| gate.recv().is_ok())
+                .await
+        })
     };
     while workspace.0.shared.jobs.available_permits() > 0 {
         tokio::task::yield_now().await;
@@ -67,7 +61,7 @@ async fn a_stop_ends_the_wait_for_a_place_and_a_hung_job_keeps_its_own() {
         0,
         "the hung job keeps its place"
     );
-    drop(shut);
+    drop(open);
     let unstopped = Stop::new();
     let free = workspace.run_blocking(&unstopped, |_| 7);
     assert_eq!(timeout(SOON, free).await.unwrap(), Ok(7));
@@ -156,7 +150,6 @@ async fn locks_leave_nothing_behind() {
 async fn waiting_for_a_lock_takes_no_place() {
     let (dir, workspace) = start_workspace(one_place());
     let name = dir.path().metadata().unwrap();
-    use std::os::unix::fs::MetadataExt;
     let key = Key::Name {
         device: name.dev(),
         directory: name.ino(),
@@ -230,6 +223,7 @@ struct Failing {
     fails: Mutex<Vec<bool>>,
 }
 
+#[expect(clippy::unwrap_in_result, reason = "a poisoned lock fails the test")]
 impl Surface for Failing {
     fn put(&self, block: &[u8], at: u64) -> io::Result<()> {
         let mut fails = self.fails.lock().unwrap();

@@ -202,12 +202,13 @@ async fn nothing_is_replaced_that_is_not_exactly_there_but_a_hint_is_given() {
 async fn fifty_edits_at_once_by_all_spellings_are_all_in_the_file() {
     let room = start_room();
     std::fs::create_dir(room.at("sub")).unwrap();
-    let lines: String = (1..=1_000).map(|line| format!("{line}\n")).collect();
+    let lines = (1..=1_000).map(|line| line.to_string());
+    let lines = lines.collect::<Vec<_>>().join("\n") + "\n";
     room.put("f", lines);
     room.link("f", "link");
     let absolute = room.at("f").display().to_string();
     let mut second = room.ctx.clone();
-    second.workspace = room.ctx.workspace.below("sub").unwrap().clone();
+    second.workspace = room.ctx.workspace.below("sub").unwrap();
     let edits = (1..=50).map(|number| {
         let path = match number % 5 {
             0 => "f",
@@ -244,8 +245,9 @@ async fn hard_links_and_new_files_do_not_race() {
     let path = room.put(
         "a",
         (1..=40)
-            .map(|line| format!("<{line}>\n"))
-            .collect::<String>(),
+            .map(|line| format!("<{line}>"))
+            .collect::<Vec<_>>()
+            .join("\n"),
     );
     std::fs::hard_link(&path, room.at("b")).unwrap();
     room.link("new", "newlink");
@@ -317,9 +319,11 @@ async fn large_edits_are_fast_whatever_the_text() {
 
 #[tokio::test]
 async fn an_edit_that_would_grow_without_bound_is_refused() {
-    let mut limits = Limits::default();
-    limits.edit_bytes = 1_000_000;
-    limits.edit_replacements = 100;
+    let limits = Limits {
+        edit_bytes: 1_000_000,
+        edit_replacements: 100,
+        ..Limits::default()
+    };
     let room = start_room_with(limits, None);
     room.put("f", "x".repeat(100));
     check_error(

@@ -77,15 +77,20 @@ async fn run(room: &Room, step: &Step) -> String {
         assert!(real.starts_with(room.at("").canonicalize().unwrap()));
         assert_eq!(data_or_note(&output), disk(&real), "{step:?}");
     }
+    if let (Step::Write(path, byte), false) = (step, output.is_error) {
+        let real = room.at(path).canonicalize().unwrap();
+        assert!(real.starts_with(room.at("").canonicalize().unwrap()));
+        assert_eq!(disk(&real), format!("old {byte}").as_bytes(), "{step:?}");
+    }
     let shown = format!("{} {output:?}", output.is_error);
     shown.replace(&*room.beside("").to_string_lossy(), "<room>/")
 }
 
 /// Tells whether the test itself would stay inside.
 fn stays_inside(room: &Room, name: &str) -> bool {
-    let root = room.at("").canonicalize().unwrap();
+    let inside = room.at("").canonicalize().unwrap();
     let parent = room.at(name).parent().unwrap().canonicalize();
-    parent.is_ok_and(|parent| parent.starts_with(root))
+    parent.is_ok_and(|real| real.starts_with(inside))
 }
 
 fn data_or_note(output: &ToolOutput) -> Vec<u8> {

@@ -1,7 +1,5 @@
 //! `write`.
 
-use std::os::unix::fs::PermissionsExt;
-
 use super::*;
 use crate::stop::StopCause;
 

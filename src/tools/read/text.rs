@@ -80,14 +80,15 @@ impl Job {
                     opened.spelled, opened.len
                 ))
             })?;
-        let decoder = match encoding {
-            Encoding::Utf16Be => UTF_16BE,
-            _ => UTF_16LE,
+        let decoder = if encoding == Encoding::Utf16Be {
+            UTF_16BE
+        } else {
+            UTF_16LE
         };
-        let marked = bytes.get(2..).unwrap_or_default();
-        let (decoded, lossy) = decoder.decode_without_bom_handling(marked);
+        let after_mark = bytes.get(2..).unwrap_or_default();
+        let (text, lossy) = decoder.decode_without_bom_handling(after_mark);
         let mut window = Window::new(self.bounds(&opened));
-        for block in decoded.as_bytes().chunks(BLOCK) {
+        for block in text.as_bytes().chunks(BLOCK) {
             window.feed(block);
         }
         window.end();
@@ -123,14 +124,12 @@ impl Job {
 
     fn finish(&self, opened: &OpenedFile, mut taken: Taken) -> Result<ToolOutput, ReadError> {
         let first = self.first();
-        if taken.window.taken == 0 {
-            if let Some(total) = taken.total_lines.filter(|total| first > 1.max(*total)) {
-                return Err(ReadError::Sentence(note::past_the_end(
-                    &opened.spelled,
-                    first,
-                    total,
-                )));
-            }
+        if let Some(total) = taken.total_lines
+            && taken.window.taken == 0
+            && first > 1
+        {
+            let sentence = note::past_the_end(&opened.spelled, first, total);
+            return Err(ReadError::Sentence(sentence));
         }
         if memchr::memchr(0, &taken.window.out).is_some() {
             return Err(ReadError::binary(opened, kind::name(&taken.window.out)));

@@ -132,13 +132,11 @@ impl Window {
         self.out.extend_from_slice(block);
         self.taken += lines;
         self.breaks += lines;
-        let tail = match memchr::memrchr(b'\n', block) {
-            Some(end) => block.get(end + 1..).unwrap_or_default(),
-            None => {
-                self.line_len += u64::try_from(block.len()).unwrap_or(0);
-                return true;
-            }
+        let Some(end) = memchr::memrchr(b'\n', block) else {
+            self.line_len += u64::try_from(block.len()).unwrap_or(0);
+            return true;
         };
+        let tail = block.get(end + 1..).unwrap_or_default();
         self.line_start = self.out.len() - tail.len();
         self.start_encoded = encoded - json_len(tail);
         self.line_len = u64::try_from(tail.len()).unwrap_or(0);
