@@ -109,8 +109,16 @@ pub struct Limits {
     pub read_line_bytes: usize,
     /// Largest image that `read` returns as a block, before base64.
     pub read_image_bytes: usize,
-    /// Largest file that `edit` takes into memory.
+    /// `read` counts the lines of files up to this size to their end; of a larger one only up to the window.
+    pub read_count_bytes: u64,
+    /// Largest UTF-16 file that `read` decodes; it has to be taken whole.
+    pub read_utf16_bytes: usize,
+    /// Largest file that `edit` takes into memory, and largest that it makes.
     pub edit_bytes: u64,
+    /// Replacements that one `edit` makes: each takes memory.
+    pub edit_replacements: usize,
+    /// Longest that a start looks for temporary files left behind by a killed daemon.
+    pub leftovers_time: Duration,
     /// Paths that `glob` returns (protocol section 5.3).
     pub glob_paths: usize,
     /// Matches that `grep` returns (protocol section 5.3).
@@ -202,7 +210,11 @@ impl Default for Limits {
             read_bytes: 256 * KIB,
             read_line_bytes: 64 * KIB,
             read_image_bytes: 8 * MIB,
+            read_count_bytes: 64 * MIB as u64,
+            read_utf16_bytes: 16 * MIB,
             edit_bytes: 256 * MIB as u64,
+            edit_replacements: 1_000_000,
+            leftovers_time: Duration::from_secs(5),
             glob_paths: 1_000,
             grep_matches: 500,
             grep_bytes: 256 * KIB,

@@ -83,12 +83,6 @@ fn run(
             }
             search_one(&wanted, at, &mut notes)
         }
-        ResolvedKind::Other => {
-            return Err(format!(
-                "`{}` is a FIFO, a socket or a device: only files and directories can be searched.",
-                path.unwrap_or(".")
-            ));
-        }
     };
     Ok(finish(&wanted, input, found, notes, budget))
 }

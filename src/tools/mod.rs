@@ -4,7 +4,10 @@
 //! through `process`, looks at [`Ctx::stop`] wherever it could take long, and returns what it has when that is given.
 
 mod bash;
+mod digest;
 mod edit;
+#[cfg(test)]
+mod file_tests;
 mod glob;
 mod grep;
 mod list_files;

@@ -1,9 +1,216 @@
-//! `read`.
+//! `read`: lines of a text file exactly as they are in the file, or an image.
+//!
+//! A file is never taken into memory for the sake of a few lines of it. What is not text is refused by its kind
+//! rather than shown as something it is not.
 
+mod kind;
+mod note;
+mod text;
+mod window;
+
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::digest::sha256_hex;
 use super::{Ctx, ToolOutput};
-use crate::wire::ReadInput;
+use crate::limits::Limits;
+use crate::stop::{Stop, StopCause};
+use crate::wire::{ContentBlock, Details, Encoding, ImageSource, ReadDetails, ReadInput, ReadKind};
+use crate::workspace::{OpenedFile, Stopped, Workspace};
+use kind::FileKind;
+
+/// Bytes read between two looks at the stop signal.
+const BLOCK: usize = 64 * 1024;
+/// Bytes of an encoded result that are not block 0: ids of 128 characters, details and notes.
+const RESERVE: usize = 8 * 1024;
+
+/// Why there is nothing to return.
+#[derive(Debug)]
+enum ReadError {
+    /// A sentence for the model.
+    Sentence(String),
+    /// The stop signal came.
+    Stopped(StopCause),
+}
 
 /// Runs `read`.
-pub async fn read(_ctx: &Ctx, _input: ReadInput) -> ToolOutput {
-    ToolOutput::error("not built")
+pub async fn read(ctx: &Ctx, input: ReadInput) -> ToolOutput {
+    let job = Job {
+        workspace: ctx.workspace.clone(),
+        limits: Arc::clone(&ctx.limits),
+        max_result_bytes: ctx.max_result_bytes,
+        input,
+    };
+    match ctx
+        .workspace
+        .run_blocking(&ctx.stop, move |stop| job.run(stop))
+        .await
+    {
+        Ok(Ok(output)) => output,
+        Ok(Err(ReadError::Sentence(sentence))) => ToolOutput::error(sentence),
+        Ok(Err(ReadError::Stopped(cause))) | Err(Stopped(cause)) => ToolOutput::stopped(cause),
+    }
+}
+
+struct Job {
+    workspace: Workspace,
+    limits: Arc<Limits>,
+    max_result_bytes: usize,
+    input: ReadInput,
+}
+
+impl Job {
+    fn run(&self, stop: &Stop) -> Result<ToolOutput, ReadError> {
+        let mut opened = self
+            .workspace
+            .open_file(&self.input.path)
+            .map_err(|error| ReadError::Sentence(error.to_string()))?;
+        let mut reader = BlockReader {
+            file: &mut opened.file,
+            stop,
+        };
+        let head = reader
+            .block()
+            .map_err(|error| error.about(&opened.spelled))?;
+        match kind::of(&head) {
+            FileKind::Text => self.text(opened, head, stop),
+            FileKind::Image(media_type) => self.image(opened, head, media_type, stop),
+            FileKind::Utf16(encoding) => self.utf16(opened, head, encoding, stop),
+            FileKind::Binary(name) => Err(ReadError::binary(&opened, name)),
+        }
+    }
+
+    /// Returns what block 0 may take when it is encoded.
+    fn budget(&self, opened: &OpenedFile) -> usize {
+        let paths = 4 * (window::json_len(opened.shown.as_bytes()) + opened.spelled.len());
+        self.max_result_bytes.saturating_sub(RESERVE + paths)
+    }
+
+    fn image(
+        &self,
+        mut opened: OpenedFile,
+        head: Vec<u8>,
+        media_type: &str,
+        stop: &Stop,
+    ) -> Result<ToolOutput, ReadError> {
+        let path = opened.spelled.clone();
+        // Base64 takes four characters for three bytes.
+        let fits = self.budget(&opened) / 4 * 3;
+        let max = self.limits.read_image_bytes.min(fits);
+        let bytes = rest(&mut opened.file, head, max, stop)
+            .map_err(|error| error.about(&path))?
+            .ok_or_else(|| {
+                ReadError::Sentence(format!(
+                    "`{path}` is an image ({media_type}) of {} bytes; at most {max} can be returned: make a smaller copy \
+                     of it with bash",
+                    opened.len
+                ))
+            })?;
+        let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let details = ReadDetails {
+            path: opened.shown,
+            kind: ReadKind::Image,
+            total_bytes: len,
+            returned_bytes: len,
+            first_line: None,
+            last_line: None,
+            total_lines: None,
+            next_offset: None,
+            clipped_lines: 0,
+            encoding: Encoding::Unknown,
+            media_type: Some(media_type.to_owned()),
+            sha256: Some(sha256_hex(&bytes)),
+            empty: false,
+        };
+        let source = ImageSource::Base64 {
+            media_type: media_type.to_owned(),
+            data: STANDARD.encode(&bytes),
+        };
+        Ok(ToolOutput {
+            content: vec![ContentBlock::Image { source }],
+            is_error: false,
+            details: Some(Details::Read(details)),
+            stopped: None,
+        })
+    }
+}
+
+/// Reads a file block by block, looking at the stop signal before each.
+struct BlockReader<'a> {
+    file: &'a mut File,
+    stop: &'a Stop,
+}
+
+/// Why a block could not be read.
+#[derive(Debug)]
+enum BlockError {
+    Io(std::io::Error),
+    Stopped(StopCause),
+}
+
+impl BlockError {
+    fn about(self, path: &str) -> ReadError {
+        match self {
+            Self::Io(error) => ReadError::Sentence(format!("cannot read `{path}`: {error}")),
+            Self::Stopped(cause) => ReadError::Stopped(cause),
+        }
+    }
+}
+
+impl BlockReader<'_> {
+    /// Returns the next block; an empty one at the end of the file.
+    fn block(&mut self) -> Result<Vec<u8>, BlockError> {
+        let mut block = Vec::new();
+        self.block_into(&mut block)?;
+        Ok(block)
+    }
+
+    fn block_into(&mut self, block: &mut Vec<u8>) -> Result<(), BlockError> {
+        if let Some(cause) = self.stop.cause() {
+            return Err(BlockError::Stopped(cause));
+        }
+        block.clear();
+        block.reserve(BLOCK);
+        let limit = u64::try_from(BLOCK).unwrap_or(u64::MAX);
+        (&mut *self.file)
+            .take(limit)
+            .read_to_end(block)
+            .map_err(BlockError::Io)?;
+        Ok(())
+    }
+}
+
+/// Reads on to the end; nothing where the whole has more than `max` bytes.
+fn rest(
+    file: &mut File,
+    head: Vec<u8>,
+    max: usize,
+    stop: &Stop,
+) -> Result<Option<Vec<u8>>, BlockError> {
+    let mut reader = BlockReader { file, stop };
+    let mut whole = head;
+    let mut block = Vec::new();
+    loop {
+        if whole.len() > max {
+            return Ok(None);
+        }
+        reader.block_into(&mut block)?;
+        if block.is_empty() {
+            return Ok(Some(whole));
+        }
+        whole.extend_from_slice(&block);
+    }
+}
+
+impl ReadError {
+    fn binary(opened: &OpenedFile, name: &str) -> Self {
+        Self::Sentence(format!(
+            "`{}` is not text: {name}, {} bytes; look at it with bash (file, xxd, or a program for its kind)",
+            opened.spelled, opened.len
+        ))
+    }
 }

@@ -1,15 +1,66 @@
 //! The only door to files: an open directory, and names resolved below it by the kernel.
+//!
+//! Nothing here is looked at by name and then used by name: what is checked is the handle that is used.
 
+mod blocking;
+mod change;
+mod error;
+mod in_place;
+mod leftovers;
+mod locks;
+mod metadata;
+mod replace;
+mod resolve;
+mod roots;
 pub(crate) mod spelling;
+mod steps;
+mod target;
+mod temp;
+#[cfg(test)]
+mod tests;
 pub(crate) mod walk;
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use tokio::sync::Semaphore;
+
+pub(crate) use blocking::Stopped;
+pub(crate) use change::{Attempt, ChangeError};
+pub use error::{PathError, PathErrorKind};
+pub(crate) use replace::ReplaceError;
+pub(crate) use resolve::{OpenedFile, Resolved, ResolvedKind};
+pub(crate) use target::{Parents, Target};
+
+use crate::limits::Limits;
+use locks::FileLocks;
+use roots::Roots;
 
 /// A directory that a session works in. Cloning is cheap.
 #[derive(Debug, Clone)]
-pub struct Workspace(Arc<std::path::PathBuf>);
+pub struct Workspace(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    handle: OwnedFd,
+    root: PathBuf,
+    roots: Roots,
+    shared: Arc<Shared>,
+}
+
+/// What all workspaces of one daemon share.
+#[derive(Debug)]
+struct Shared {
+    confinement: Confinement,
+    limits: Arc<Limits>,
+    jobs: Arc<Semaphore>,
+    locks: Arc<FileLocks>,
+    opened: SystemTime,
+}
 
 /// Why a workspace cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -19,11 +70,6 @@ pub struct OpenError {
     #[source]
     source: std::io::Error,
 }
-
-/// Why a path cannot be used; the text is a sentence for the model that names the path as the caller wrote it.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct PathError(String);
 
 /// How paths are confined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,139 +81,82 @@ pub enum Confinement {
 }
 
 impl Workspace {
-    /// Opens the workspace at `path`, `blocking_jobs` file jobs at one time.
-    pub fn open(path: &Path, _limits: &Arc<crate::limits::Limits>) -> Result<Self, OpenError> {
-        std::fs::canonicalize(path)
-            .map(|p| Self(Arc::new(p)))
-            .map_err(|source| OpenError {
-                path: path.display().to_string(),
-                source,
-            })
+    /// Opens the workspace at `path`; the bound on file jobs is shared with all workspaces below it.
+    ///
+    /// # Errors
+    /// [`OpenError`] where it is not a directory that can be opened.
+    pub fn open(path: &Path, limits: &Arc<Limits>) -> Result<Self, OpenError> {
+        Self::open_confined(path, limits, None)
+    }
+
+    /// Opens a workspace whose paths are confined as said, or as the kernel can.
+    pub(crate) fn open_confined(
+        path: &Path,
+        limits: &Arc<Limits>,
+        confinement: Option<Confinement>,
+    ) -> Result<Self, OpenError> {
+        let failed = |source| OpenError {
+            path: path.display().to_string(),
+            source,
+        };
+        let root = std::fs::canonicalize(path).map_err(failed)?;
+        let given = std::path::absolute(path).map_err(failed)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = open(&root, flags, Mode::empty())
+            .map_err(|errno| failed(std::io::Error::from(errno)))?;
+        let roots = Roots::new([root.as_path(), given.as_path()]);
+        let shared = Shared {
+            confinement: confinement.unwrap_or_else(|| probe(&handle)),
+            limits: Arc::clone(limits),
+            jobs: Arc::new(Semaphore::new(limits.max_blocking_jobs)),
+            locks: Arc::new(FileLocks::default()),
+            opened: SystemTime::now(),
+        };
+        Ok(Self(Arc::new(Inner {
+            handle,
+            root,
+            roots,
+            shared: Arc::new(shared),
+        })))
     }
 
     /// Opens a directory below this one as a workspace of its own, sharing the bound on file jobs.
+    ///
+    /// # Errors
+    /// [`PathError`] where it is not a directory inside this workspace.
     pub fn below(&self, path: &str) -> Result<Self, PathError> {
-        Ok(Self(Arc::new(self.0.join(path))))
+        let (handle, real, spelled) = self.enter(path)?;
+        let roots = self.0.roots.below(&[&real, &spelled]);
+        let root = PathBuf::from(std::ffi::OsStr::from_bytes(roots.canonical()));
+        Ok(Self(Arc::new(Inner {
+            handle,
+            root,
+            roots,
+            shared: Arc::clone(&self.0.shared),
+        })))
     }
 
     /// Returns the absolute path, links resolved, as it was when it was opened.
     pub fn root(&self) -> &Path {
-        &self.0
+        &self.0.root
     }
 
     /// Returns the absolute path as text, in the escaped form where it must be.
     pub fn shown_root(&self) -> String {
-        use std::os::unix::ffi::OsStrExt as _;
         spelling::show(self.root().as_os_str().as_bytes()).into_owned()
     }
 
     /// Returns how paths are confined here.
     pub fn confinement(&self) -> Confinement {
-        Confinement::Openat2
-    }
-
-    /// Opens a directory as a command's working directory.
-    pub fn open_dir(&self, path: &str) -> Result<OwnedFd, PathError> {
-        std::fs::File::open(self.0.join(path))
-            .map(Into::into)
-            .map_err(|e| PathError(e.to_string()))
+        self.0.shared.confinement
     }
 }
 
-// ---- Stand-ins of the search room; the files room replaces everything below. ----
-
-/// What a path leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResolvedKind {
-    /// A directory.
-    Directory,
-    /// A regular file.
-    File,
-    /// A FIFO, socket or device; it was not opened for reading.
-    Other,
-}
-
-/// Where a path leads, links followed, inside the workspace.
-#[derive(Debug)]
-pub(crate) struct Resolved {
-    /// Open for reading (a directory: for listing).
-    pub(crate) handle: OwnedFd,
-    /// What it is.
-    pub(crate) kind: ResolvedKind,
-    /// The path relative to the workspace, without `.`, `..` and a trailing slash; empty for the workspace itself.
-    pub(crate) path: Vec<u8>,
-}
-
-/// Why a blocking job gave no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfinished {
-    /// The stop came before the job began, or the job did not heed it in time.
-    Stopped(crate::stop::StopCause),
-    /// The job panicked.
-    Panicked,
-}
-
-impl PathError {
-    /// Whether nothing stands at the path, rather than that it may not be used.
-    pub(crate) fn is_missing(&self) -> bool {
-        self.0.ends_with("does not exist.")
-    }
-}
-
-impl Workspace {
-    /// Opens what a path, as the caller spelled it, leads to.
-    pub(crate) fn resolve_dir_or_file(&self, spelled: &str) -> Result<Resolved, PathError> {
-        use std::os::unix::ffi::OsStrExt as _;
-        let bytes = spelling::parse(spelled).map_err(|e| PathError(e.to_string()))?;
-        let joined = self
-            .0
-            .join(Path::new(std::ffi::OsStr::from_bytes(bytes.as_ref())));
-        let real = std::fs::canonicalize(&joined).map_err(|e| {
-            PathError(match e.kind() {
-                std::io::ErrorKind::NotFound => format!("`{spelled}` does not exist."),
-                _ => format!("`{spelled}` cannot be opened: {e}."),
-            })
-        })?;
-        let below = real
-            .strip_prefix(self.0.as_path())
-            .map_err(|_outside| PathError(format!("`{spelled}` lies outside the workspace.")))?;
-        let handle = rustix::fs::open(
-            &real,
-            rustix::fs::OFlags::RDONLY
-                | rustix::fs::OFlags::CLOEXEC
-                | rustix::fs::OFlags::NONBLOCK
-                | rustix::fs::OFlags::NOCTTY,
-            rustix::fs::Mode::empty(),
-        )
-        .map_err(|e| match e {
-            rustix::io::Errno::ACCESS => PathError(format!("`{spelled}`: permission denied.")),
-            other => PathError(format!("`{spelled}` cannot be opened: {other}.")),
-        })?;
-        let kind = match rustix::fs::fstat(&handle)
-            .map(|s| rustix::fs::FileType::from_raw_mode(s.st_mode))
-        {
-            Ok(rustix::fs::FileType::Directory) => ResolvedKind::Directory,
-            Ok(rustix::fs::FileType::RegularFile) => ResolvedKind::File,
-            _ => ResolvedKind::Other,
-        };
-        Ok(Resolved {
-            handle,
-            kind,
-            path: below.as_os_str().as_bytes().to_vec(),
-        })
-    }
-
-    /// Runs one blocking job, in one hop.
-    pub(crate) async fn run_blocking<T: Send + 'static>(
-        &self,
-        stop: &crate::stop::Stop,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Unfinished> {
-        if let Some(cause) = stop.cause() {
-            return Err(Unfinished::Stopped(cause));
-        }
-        tokio::task::spawn_blocking(job)
-            .await
-            .map_err(|_panic| Unfinished::Panicked)
+/// Asks the kernel whether it has `openat2`: some container runtimes forbid it.
+fn probe(root: &OwnedFd) -> Confinement {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match openat2(root, ".", flags, Mode::empty(), ResolveFlags::BENEATH) {
+        Ok(_) => Confinement::Openat2,
+        Err(_) => Confinement::Walk,
     }
 }

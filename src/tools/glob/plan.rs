@@ -9,7 +9,7 @@ use crate::tools::search::{Pattern, alternatives, literal_components};
 use crate::wire::GlobInput;
 use crate::workspace::spelling::{parse, show};
 use crate::workspace::walk::{Base, Kind, kind_of};
-use crate::workspace::{Resolved, ResolvedKind, Workspace};
+use crate::workspace::{PathErrorKind, Resolved, ResolvedKind, Workspace};
 
 /// Why a glob cannot run: a sentence for the model.
 #[derive(Debug)]
@@ -159,6 +159,7 @@ impl Plan {
                 handle,
                 kind: ResolvedKind::Directory,
                 path,
+                ..
             }) => {
                 let root = workspace
                     .open_dir(".")
@@ -205,7 +206,7 @@ fn resolve(workspace: &Workspace, path: &[u8]) -> Result<Option<Resolved>, Unusa
     let path = if path.is_empty() { b"." } else { path };
     match workspace.resolve_dir_or_file(&show(path)) {
         Ok(at) => Ok(Some(at)),
-        Err(error) if error.is_missing() => Ok(None),
+        Err(error) if error.kind() == PathErrorKind::NotFound => Ok(None),
         Err(error) => Err(Unusable(error.to_string())),
     }
 }

@@ -84,7 +84,7 @@ impl Scratch {
         let limits = Arc::new(self.limits.clone());
         Ctx {
             workspace: Workspace::open(self.path(), &limits).unwrap(),
-            processes: Processes::new(&limits, Vec::new()).session(),
+            processes: Processes::new(&limits, Vec::new()).session(Vec::new()),
             stop: self.stop.clone(),
             progress: Progress::new(Arc::new(Listener(Arc::clone(&self.said)))),
             limits,

@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::limits::Limits;
 use crate::stop::Stop;
 use crate::tools::{Ctx, ToolOutput};
-use crate::workspace::Unfinished;
+use crate::workspace::Stopped;
 use crate::workspace::walk::Tally;
 
 /// What a blocking search job holds.
@@ -34,7 +34,7 @@ pub(in crate::tools) async fn watch(
         tally: Arc::default(),
     };
     let tally = Arc::clone(&search.tally);
-    let mut running = pin!(ctx.workspace.run_blocking(&ctx.stop, move || job(&search)));
+    let mut running = pin!(ctx.workspace.run_blocking(&ctx.stop, move |_| job(&search)));
     let every = ctx.limits.search_progress;
     let mut ticks = interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -43,10 +43,7 @@ pub(in crate::tools) async fn watch(
             biased; // A finished search is not reported as running.
             done = &mut running => return match done {
                 Ok(output) => output,
-                Err(Unfinished::Stopped(cause)) => ToolOutput::stopped(cause),
-                Err(Unfinished::Panicked) => {
-                    ToolOutput::error("The search failed by a fault of the executor. Narrow it and try again.")
-                }
+                Err(Stopped(cause)) => ToolOutput::stopped(cause),
             },
             _ = ticks.tick() => ctx.progress.say(describe(&tally)),
         }
