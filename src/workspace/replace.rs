@@ -139,6 +139,7 @@ impl Target {
         };
         let temp = Temp::create(&self.directory, 0o666).map_err(failed)?;
         self.fill(&temp.file, content, stop)?;
+        self.sync(&temp.file)?;
         check(stop)?;
         temp.rename_new(&self.name).map_err(failed)?;
         self.sync_directory();
@@ -163,8 +164,10 @@ impl Target {
             reader = opened.ok_or(ReplaceError::Moved)?.0;
             &reader
         };
-        hand_on(old, stat, &temp.file).map_err(SwapError::Forbidden)?;
         self.fill(&temp.file, content, stop)?;
+        // After writing, which takes set-id bits and capabilities away.
+        hand_on(old, stat, &temp.file).map_err(SwapError::Forbidden)?;
+        self.sync(&temp.file)?;
         check(stop)?;
         self.check_unchanged(seen)?;
         temp.rename_over(&self.name)
@@ -190,6 +193,10 @@ impl Target {
             file.write_all(block)
                 .map_err(|error| self.io("write", &error))?;
         }
+        Ok(())
+    }
+
+    fn sync(&self, file: &File) -> Result<(), ReplaceError> {
         fsync(file).map_err(|errno| self.system("write", errno).into())
     }
 
