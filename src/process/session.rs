@@ -206,7 +206,8 @@ impl Inner {
     /// Ends what calls have left running.
     async fn end_left(&self) -> u64 {
         let mut ends = JoinSet::new();
-        for (tree, _) in std::mem::take(&mut *self.left()) {
+        let left = std::mem::take(&mut *self.left());
+        for (tree, _) in left {
             let limits = Arc::clone(&self.shared.limits);
             ends.spawn(async move { end(tree, None, &limits).await });
         }

@@ -160,7 +160,7 @@ impl Tree {
                 self.signalled.insert((member.pid, member.start));
             }
             Err(error) => {
-                tracing::debug!(%error, pid = member.pid, "a process cannot be signalled")
+                tracing::debug!(%error, pid = member.pid, "a process cannot be signalled");
             }
         }
     }
