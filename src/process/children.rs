@@ -144,7 +144,7 @@ pub(super) fn reap_adopted() -> usize {
     let me = std::process::id();
     let awaited = awaited();
     let mut alive = 0;
-    for entry in table::snapshot(0) {
+    for entry in table::snapshot(0).entries {
         if entry.ppid != me || awaited.contains(&entry.pid) {
             continue;
         }

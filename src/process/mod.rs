@@ -9,6 +9,7 @@ mod base_env;
 mod capture;
 mod children;
 mod feed;
+mod guardian;
 mod login_env;
 mod output;
 mod protect;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 pub(crate) use capture::Capture;
 pub use children::unmarked;
+pub use guardian::{GUARDIAN_VARIABLE, guard, take_guardian};
 pub use protect::{detach, protect_self};
 pub use session::SessionProcesses;
 pub(crate) use session::{Call, RunError};
