@@ -835,3 +835,53 @@ async fn orphans_are_reaped_without_being_asked() {
         tokio::task::yield_now().await;
     }
 }
+
+/// Not a test by itself: the program that the next test starts, since a process protects itself once and for all.
+#[tokio::test]
+async fn protected_role() {
+    if std::env::var("TEST_ROLE").as_deref() != Ok("protected") {
+        return;
+    }
+    crate::process::protect_self().unwrap();
+    let scene = Scene::start();
+    let root = scene.root().display().to_string();
+    let ended = scene
+        .run("pwd; cat /proc/$PPID/environ /proc/$PPID/mem; ls /proc/$PPID/fd")
+        .await;
+    assert!(ended.text().starts_with(&root), "{ended:?}");
+    if !rustix::process::geteuid().is_root() {
+        assert!(!ended.text().contains("tok-SECRET"), "{ended:?}");
+        assert_eq!(
+            ended.text().matches("Permission denied").count(),
+            3,
+            "{ended:?}"
+        );
+    }
+    let ended = scene
+        .run("sleep 7332 & grep -az tok-SECRET /proc/self/environ; echo rc=$?")
+        .await;
+    assert!(ended.text().starts_with("rc=1\n"), "{ended:?}");
+    assert_eq!(ended.details().background.len(), 1, "{ended:?}");
+    assert_eq!(scene.close().await, 1);
+    println!("protected and working");
+}
+
+#[test]
+fn a_protected_process_runs_commands_that_cannot_look_into_it() {
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command
+        .args([
+            "--exact",
+            "tools::bash::tests::protected_role",
+            "--nocapture",
+        ])
+        .envs([
+            ("TEST_ROLE", "protected"),
+            ("BMA_ENVIRONMENT_KEY", "tok-SECRET-1"),
+        ])
+        .stdout(std::process::Stdio::piped());
+    let child = crate::process::unmarked(|| command.spawn()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("protected and working"), "{text}");
+}
