@@ -885,3 +885,40 @@ fn a_protected_process_runs_commands_that_cannot_look_into_it() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("protected and working"), "{text}");
 }
+
+#[tokio::test]
+async fn processes_that_multiply_or_replace_themselves_are_ended() {
+    let scene = Scene::start();
+    let hop = scene.root().join("hop7333");
+    std::fs::write(
+        &hop,
+        "#!/bin/bash\ntrap '' TERM\necho >> hops\nsetsid \"$0\" </dev/null >/dev/null 2>&1 &\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&hop, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let limits = Limits {
+        kill_grace: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let scene = Scene {
+        ctx: Ctx {
+            limits: Arc::new(limits),
+            ..scene.ctx.clone()
+        },
+        ..scene
+    };
+    for command in [
+        "./hop7333; sleep 7334",
+        "trap '' TERM; grow() { while :; do (sleep 7334 &); sleep 0.01; done; }; grow & grow & grow",
+    ] {
+        let ended = scene.run_for(command, 500).await;
+        assert_eq!(ended.details().survived, [] as [u32; 0], "{ended:?}");
+        check_gone("7333");
+        check_gone("7334");
+    }
+    let hops = || std::fs::metadata(scene.root().join("hops")).unwrap().len();
+    let before = hops();
+    assert!(before > 10);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(hops(), before);
+}
