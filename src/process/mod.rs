@@ -1,6 +1,6 @@
 //! The only door to programs: one supervised tree of processes for each command.
 //!
-//! A command is built (`spec`) from a captured login environment (`base_env`, `login_env`), started as a marked child
+//! A command is built (`spec`) from a captured login environment (`base_env`, `login_env`, `login_shell`), started as a marked child
 //! (`children`), watched until it ends (`supervise`) while its output is taken (`output`, `capture`, `feed`, `spill`);
 //! its processes are found in the process table (`table`, `tree`) wherever they went. What it leaves running belongs
 //! to its session (`session`). Nothing in this room knows of tools, sockets or JSON.
@@ -11,6 +11,7 @@ mod children;
 mod feed;
 mod guardian;
 mod login_env;
+mod login_shell;
 mod output;
 mod protect;
 mod session;

@@ -176,7 +176,7 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
         }
         Err(error) => {
             // Whatever could not be watched must not run on.
-            let mut tree = Tree::new(tag, pid);
+            let mut tree = Tree::new(tag, pid).with_shell();
             let killed = spawn_blocking(move || tree.kill_round().len()).await;
             tracing::error!(%error, ?killed, "a command could not be watched and was killed");
             children::abandon(pid);

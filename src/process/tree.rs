@@ -29,15 +29,22 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Makes the tree of a shell that has just been started and not been reaped.
+    /// Makes the tree of a shell that has just been started.
     pub(super) fn new(tag: Tag, shell: u32) -> Self {
-        let start = table::read(shell).map(|entry| entry.start);
         Self {
             tag,
             shell,
-            seen: start.map(|start| (shell, start)).into_iter().collect(),
+            seen: HashMap::new(),
             signalled: HashSet::new(),
         }
+    }
+
+    /// Counts the shell among the members. It must not have been reaped; afterwards its number may be a stranger's.
+    pub(super) fn with_shell(mut self) -> Self {
+        let shell = table::read(self.shell).filter(|entry| entry.ppid == std::process::id());
+        self.seen
+            .extend(shell.map(|entry| (entry.pid, entry.start)));
+        self
     }
 
     /// Returns the living members.

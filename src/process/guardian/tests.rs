@@ -1,5 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
+    clippy::exit,
     reason = "the test program starts itself in other roles"
 )]
 

@@ -758,6 +758,9 @@ async fn start_up_files_that_misbehave_do_no_harm() {
         "kill -9 $$",
         "syntax ((",
         "exec >/dev/null",
+        "exec >&-; sleep 7309",
+        "yes",
+        "trap '' TERM PIPE; yes & sleep 7309",
         "while :; do :; done",
     ] {
         let scene = Scene::start();
