@@ -131,7 +131,7 @@ mod tests {
         for name in ["PATH", "HOME", "USER", "LOGNAME", "LANG"] {
             assert!(is_set(&env, name), "{name} is missing");
         }
-        let path = env.get(OsStr::new("PATH")).unwrap().to_str().unwrap();
+        let path = env[OsStr::new("PATH")].to_str().unwrap();
         assert!(
             ["/usr/local/bin", "/usr/bin", "/bin"]
                 .iter()

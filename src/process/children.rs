@@ -142,14 +142,15 @@ pub(super) fn is_adopted(entry: &Entry) -> bool {
 /// are still to come.
 pub(super) fn reap_adopted() -> usize {
     let me = std::process::id();
-    let awaited = awaited();
     let mut alive = 0;
-    for entry in table::snapshot(0) {
-        if entry.ppid != me || awaited.contains(&entry.pid) {
+    for entry in table::snapshot(0).entries {
+        if entry.ppid != me {
             continue;
         }
+        // Held for each one, not for the whole table: a command that starts meanwhile must not wait for that.
+        let awaited = awaited();
         // In a process that starts children elsewhere too, an unmarked one has another waiter.
-        if me != 1 && Tag::of(entry.pid).is_none() {
+        if awaited.contains(&entry.pid) || (me != 1 && Tag::of(entry.pid).is_none()) {
             continue;
         }
         if entry.dead {

@@ -1,37 +1,17 @@
 //! The environment that a login shell would give, captured once and again when a start-up file changes.
 //!
-//! It must never let a start-up file hold up a command for longer than its bound, once, or mix into a command's output.
+//! It must never capture twice for the same start-up files, nor make a command fail for want of a capture.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
-
 use super::base_env::{self, Env};
-use super::children::{self, Tag};
-use super::tree::Tree;
+use super::login_shell;
 use crate::limits::Limits;
-
-/// Tells the environment apart from whatever a start-up file prints. Options and traps that a start-up file may have
-/// set are taken back first; where the functions make the environment too large for a program, it comes without them.
-const SCRIPT: &str = r#"builtin set +eux -f
-builtin trap - EXIT ERR DEBUG RETURN
-IFS=$' \t\n'
-builtin export -f -- $(builtin compgen -A function) >/dev/null
-builtin printf '\0%s\0' "$1"
-"$2" -0 2>/dev/null || { builtin export -nf -- $(builtin compgen -A function); "$2" -0; }
-builtin printf '%s\0' "$1"
-"#;
-
-/// What one capture may print, start-up files' own words included.
-const CAPTURE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Longest environment string that the kernel takes (`MAX_ARG_STRLEN`), with room for its end.
 const STRING_BYTES: usize = 128 * 1024 - 1;
@@ -126,10 +106,7 @@ impl LoginEnv {
     }
 
     async fn capture(&self, shell: &Path) -> io::Result<Env> {
-        let mark = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
-        let text = self.run(shell, &mark).await?;
-        let mut env = parse(&text, mark.as_bytes())
-            .ok_or_else(|| io::Error::other("a start-up file ended or replaced the shell"))?;
+        let mut env = login_shell::environment(shell, &self.base, &self.limits).await?;
         base_env::drop_shell_state(&mut env);
         // Each shell counts itself, and the one that captured must not be counted.
         let level = OsStr::new("SHLVL");
@@ -143,82 +120,6 @@ impl LoginEnv {
         drop_large_functions(&mut env, self.limits.login_env_bytes);
         Ok(env)
     }
-
-    /// Runs the login shell and returns what it printed, up to the second mark.
-    async fn run(&self, shell: &Path, mark: &str) -> io::Result<Vec<u8>> {
-        let directories = self.base.get(OsStr::new("PATH")).map(std::env::split_paths);
-        let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
-        let env = base_env::find(
-            usual.into_iter().chain(directories.into_iter().flatten()),
-            "env",
-        )
-        .ok_or_else(|| io::Error::other("there is no program `env`"))?;
-        #[expect(clippy::disallowed_methods, reason = "this is the door to programs")]
-        let mut command = Command::new(shell);
-        command
-            .arg0("bash")
-            .args(["-l", "-c", SCRIPT, "bash", mark])
-            .arg(env)
-            .env_clear()
-            .envs(&self.base)
-            .current_dir("/")
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let tag = Tag::new();
-        let mut spawned = children::spawn(&mut command, tag)?;
-        let mut tree = Tree::new(tag, spawned.pid);
-        let mut text = Vec::new();
-        let read = async {
-            let stdout = spawned
-                .child
-                .stdout
-                .take()
-                .ok_or(io::ErrorKind::BrokenPipe)?;
-            let mut stdout = pipe::Receiver::from_owned_fd(stdout.into())?;
-            let end = format!("\0{mark}\0");
-            while text.len() < CAPTURE_BYTES {
-                if stdout.read_buf(&mut text).await? == 0 {
-                    break;
-                }
-                // A background process of a start-up file may hold the pipe, so its end is not waited for.
-                let marks = memchr::memmem::find_iter(&text, end.as_bytes());
-                if marks.count() >= 2 {
-                    break;
-                }
-            }
-            io::Result::Ok(())
-        };
-        let read = tokio::time::timeout(self.limits.login_env_timeout, read)
-            .await
-            .unwrap_or_else(|_elapsed| Err(io::Error::other("a start-up file took too long")));
-        let pid = spawned.pid;
-        let ended = tokio::task::spawn_blocking(move || {
-            // What a start-up file started on purpose, an agent for instance, may stay; a shell that hangs may not.
-            if read.is_err() {
-                tree.kill_round();
-            }
-            (read, tree)
-        });
-        let (read, _tree) = ended.await.map_err(io::Error::other)?;
-        wait_for(&spawned.pidfd, self.limits.kill_grace).await;
-        if matches!(children::reap(pid), Ok(None)) {
-            tracing::warn!(pid, "the login shell did not end");
-        }
-        read.map(|()| text)
-    }
-}
-
-/// Waits until a process has exited, with a bound.
-async fn wait_for(pidfd: &std::os::fd::OwnedFd, bound: std::time::Duration) {
-    let exited = async {
-        let handle = pipe::Receiver::from_owned_fd_unchecked(pidfd.try_clone()?)?;
-        handle.readable().await
-    };
-    if let Ok(Err(error)) = tokio::time::timeout(bound, exited).await {
-        tracing::debug!(%error, "a process could not be watched");
-    }
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -230,28 +131,6 @@ fn stamp(path: &Path) -> Option<Stamp> {
         meta.ctime(),
         meta.ctime_nsec(),
     ))
-}
-
-/// Takes the variables from between the two marks; `None` where either is missing.
-fn parse(text: &[u8], mark: &[u8]) -> Option<Env> {
-    let begin = [b"\0", mark, b"\0"].concat();
-    let start = memchr::memmem::find(text, &begin)? + begin.len();
-    let mut env = Env::new();
-    for record in text.get(start..)?.split(|byte| *byte == 0) {
-        if record == mark {
-            return Some(env);
-        }
-        // A name may not begin with the sign, but a value may hold any.
-        if let Some(sign) = memchr::memchr(b'=', record).filter(|sign| *sign > 0) {
-            let (name, value) = record.split_at(sign);
-            let value = value.get(1..).unwrap_or_default();
-            env.insert(
-                OsString::from_vec(name.to_vec()),
-                OsString::from_vec(value.to_vec()),
-            );
-        }
-    }
-    None
 }
 
 /// Adds directories of the daemon's own path that a start-up file has dropped: they were given on purpose.

@@ -1,6 +1,6 @@
 //! The only door to programs: one supervised tree of processes for each command.
 //!
-//! A command is built (`spec`) from a captured login environment (`base_env`, `login_env`), started as a marked child
+//! A command is built (`spec`) from a captured login environment (`base_env`, `login_env`, `login_shell`), started as a marked child
 //! (`children`), watched until it ends (`supervise`) while its output is taken (`output`, `capture`, `feed`, `spill`);
 //! its processes are found in the process table (`table`, `tree`) wherever they went. What it leaves running belongs
 //! to its session (`session`). Nothing in this room knows of tools, sockets or JSON.
@@ -9,7 +9,9 @@ mod base_env;
 mod capture;
 mod children;
 mod feed;
+mod guardian;
 mod login_env;
+mod login_shell;
 mod output;
 mod protect;
 mod session;
@@ -28,6 +30,7 @@ use std::time::Duration;
 
 pub(crate) use capture::Capture;
 pub use children::unmarked;
+pub use guardian::{GUARDIAN_VARIABLE, guard, take_guardian};
 pub use protect::{detach, protect_self};
 pub use session::SessionProcesses;
 pub(crate) use session::{Call, RunError};

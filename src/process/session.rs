@@ -176,7 +176,7 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
         }
         Err(error) => {
             // Whatever could not be watched must not run on.
-            let mut tree = Tree::new(tag, pid);
+            let mut tree = Tree::new(tag, pid).with_shell();
             let killed = spawn_blocking(move || tree.kill_round().len()).await;
             tracing::error!(%error, ?killed, "a command could not be watched and was killed");
             children::abandon(pid);
@@ -206,7 +206,8 @@ impl Inner {
     /// Ends what calls have left running.
     async fn end_left(&self) -> u64 {
         let mut ends = JoinSet::new();
-        for (tree, _) in std::mem::take(&mut *self.left()) {
+        let left = std::mem::take(&mut *self.left());
+        for (tree, _) in left {
             let limits = Arc::clone(&self.shared.limits);
             ends.spawn(async move { end(tree, None, &limits).await });
         }

@@ -112,7 +112,7 @@ pub(super) async fn supervise(
     };
     let mut remains = Remains::default();
     if early.is_some() {
-        let ended = end(tree, Some(&mut output), limits).await?;
+        let ended = end(tree.with_shell(), Some(&mut output), limits).await?;
         tree = ended.0;
         remains.killed = ended.1;
         remains.survived = ended.2;

@@ -34,16 +34,35 @@ static PROC: LazyLock<Option<OwnedFd>> = LazyLock::new(|| {
     .ok()
 });
 
+/// The table as one pass found it.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) entries: Vec<Entry>,
+    /// Whether a process ended while the table was read.
+    pub(super) ended: bool,
+    /// Whether one was started while the table was read, so that it may be missing.
+    pub(super) started: bool,
+}
+
 /// Reads the whole table, or the processes with numbers above `after`.
-pub(super) fn snapshot(after: u32) -> Vec<Entry> {
+pub(super) fn snapshot(after: u32) -> Snapshot {
+    let newest = newest_pid();
+    let mut snapshot = Snapshot::default();
     let Some(dir) = PROC.as_ref().and_then(|proc| Dir::read_from(proc).ok()) else {
-        return Vec::new();
+        return snapshot;
     };
-    dir.filter_map(Result::ok)
+    let numbers = dir
+        .filter_map(Result::ok)
         .filter_map(|entry| entry.file_name().to_str().ok()?.parse::<u32>().ok())
-        .filter(|pid| *pid > after)
-        .filter_map(read)
-        .collect()
+        .filter(|pid| *pid > after);
+    for pid in numbers {
+        match read(pid) {
+            Some(entry) => snapshot.entries.push(entry),
+            None => snapshot.ended = true,
+        }
+    }
+    snapshot.started = newest.is_none() || newest_pid() != newest;
+    snapshot
 }
 
 /// Reads one process; `None` where there is none.
@@ -138,6 +157,7 @@ mod tests {
     fn the_table_shows_this_process_with_its_parent() {
         let me = std::process::id();
         let entry = snapshot(0)
+            .entries
             .into_iter()
             .find(|entry| entry.pid == me)
             .unwrap();

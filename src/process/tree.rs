@@ -12,6 +12,9 @@ use super::table::{self, Entry};
 /// Rounds of stopping before a kill. A fork storm needs several, since a process not yet seen goes on forking.
 const STOP_ROUNDS: usize = 8;
 
+/// Looks that find nothing before that is believed while processes come and go.
+const EMPTY_LOOKS: usize = 8;
+
 /// The processes of one call.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
@@ -26,20 +29,42 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Makes the tree of a shell that has just been started and not been reaped.
+    /// Makes the tree of a shell that has just been started.
     pub(super) fn new(tag: Tag, shell: u32) -> Self {
-        let start = table::read(shell).map(|entry| entry.start);
         Self {
             tag,
             shell,
-            seen: start.map(|start| (shell, start)).into_iter().collect(),
+            seen: HashMap::new(),
             signalled: HashSet::new(),
         }
     }
 
+    /// Counts the shell among the members. It must not have been reaped; afterwards its number may be a stranger's.
+    pub(super) fn with_shell(mut self) -> Self {
+        let shell = table::read(self.shell).filter(|entry| entry.ppid == std::process::id());
+        self.seen
+            .extend(shell.map(|entry| (entry.pid, entry.start)));
+        self
+    }
+
     /// Returns the living members.
     pub(super) fn alive(&mut self) -> Vec<Entry> {
-        self.members(&table::snapshot(0))
+        self.look(0)
+    }
+
+    /// Looks for living members among the numbers above `after`; finding none must be no accident.
+    ///
+    /// The table is not read at one instant: a member that forked after the listing and ended before it was looked at
+    /// hides its child. So an empty look counts only where nothing can have been missed.
+    fn look(&mut self, after: u32) -> Vec<Entry> {
+        for _ in 0..EMPTY_LOOKS {
+            let table = table::snapshot(after);
+            let (alive, dead) = self.members(&table.entries);
+            if !alive.is_empty() || !(table.started && (dead || table.ended)) {
+                return alive;
+            }
+        }
+        Vec::new()
     }
 
     /// Returns what is left of a call whose shell has ended and been reaped within `short_lived`, at the price of a
@@ -56,11 +81,12 @@ impl Tree {
         } else {
             0
         };
-        self.members(&table::snapshot(after))
+        self.look(after)
     }
 
-    /// Picks the members out of a table: the roots, then everything below them.
-    fn members(&mut self, table: &[Entry]) -> Vec<Entry> {
+    /// Picks the living members out of a table, the roots and everything below them, and tells whether dead ones
+    /// were among them.
+    fn members(&mut self, table: &[Entry]) -> (Vec<Entry>, bool) {
         let mut below: HashMap<u32, Vec<&Entry>> = HashMap::new();
         for entry in table {
             below.entry(entry.ppid).or_default().push(entry);
@@ -74,11 +100,13 @@ impl Tree {
                 open.extend(below.get(&entry.pid).into_iter().flatten());
             }
         }
+        let all = found.len();
         found.retain(|entry| !entry.dead);
+        let dead = found.len() < all;
         self.seen
             .extend(found.iter().map(|entry| (entry.pid, entry.start)));
         found.sort_unstable_by_key(|entry| entry.pid);
-        found
+        (found, dead)
     }
 
     fn is_root(&self, entry: &Entry) -> bool {
@@ -160,7 +188,7 @@ impl Tree {
                 self.signalled.insert((member.pid, member.start));
             }
             Err(error) => {
-                tracing::debug!(%error, pid = member.pid, "a process cannot be signalled")
+                tracing::debug!(%error, pid = member.pid, "a process cannot be signalled");
             }
         }
     }

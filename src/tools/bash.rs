@@ -3,13 +3,16 @@
 //! Block 0 is stdout, then stderr, then `exit_code: N`, each on its own line (protocol section 5.1). It must never
 //! say that a command did something other than what the process room saw.
 
+mod notes;
+
 use std::ffi::OsString;
 use std::time::Duration;
 
+use self::notes::{notes, signal_name};
 use super::render::count;
 use super::{Ctx, ToolOutput};
 use crate::process::{Call, Capture, Finished, RunError, Spec};
-use crate::wire::{BashDetails, BashInput, ContentBlock, Details, EndCause, OutputPaths};
+use crate::wire::{BashDetails, BashInput, ContentBlock, Details, EndCause};
 
 /// Runs `bash`.
 pub async fn bash(ctx: &Ctx, input: BashInput) -> ToolOutput {
@@ -94,11 +97,9 @@ fn output(ctx: &Ctx, finished: &Finished, asked: Duration, timeout: Duration) ->
     let mut text = String::new();
     let mut omitted = stream(&mut text, &finished.stdout, out_budget, "stdout");
     omitted += stream(&mut text, &finished.stderr, err_budget, "stderr");
-    if let Some(code) = exit_code(finished) {
-        text.push_str(&format!("exit_code: {code}"));
-    } else {
-        text.push_str("exit_code: unknown");
-    }
+    let code = exit_code(finished).map_or_else(|| "unknown".to_owned(), |code| code.to_string());
+    text.push_str("exit_code: ");
+    text.push_str(&code);
     let mut content = vec![ContentBlock::text(text)];
     content.extend(
         notes(finished, asked, timeout, omitted)
@@ -131,10 +132,12 @@ fn stream(text: &mut String, capture: &Capture, budget: usize, name: &str) -> u6
     text.push_str(&preview.head);
     if preview.missing > 0 {
         end_line(text);
-        text.push_str(&format!(
-            "[... {} of {name} left out here ...]\n",
-            count(preview.missing, "byte")
-        ));
+        let missing = count(preview.missing, "byte");
+        text.push_str("[... ");
+        text.push_str(&missing);
+        text.push_str(" of ");
+        text.push_str(name);
+        text.push_str(" left out here ...]\n");
         text.push_str(&preview.tail);
     }
     end_line(text);
@@ -151,103 +154,6 @@ fn exit_code(finished: &Finished) -> Option<i32> {
     finished
         .exit_code
         .or(finished.signal.map(|signal| 128 + signal))
-}
-
-fn notes(finished: &Finished, asked: Duration, timeout: Duration, omitted: u64) -> Vec<String> {
-    let mut notes = Vec::new();
-    let ms = timeout.as_millis();
-    match finished.cause {
-        EndCause::Timeout => notes.push(format!(
-            "Timed out: the command was ended after its timeout_ms of {ms}. The output above is what it wrote until then."
-        )),
-        EndCause::Deadline => notes.push("The call's deadline passed, and the command was ended.".to_owned()),
-        EndCause::Cancelled => notes.push("The call was cancelled, and the command was ended.".to_owned()),
-        EndCause::Shutdown => notes.push("The executor stops, and the command was ended.".to_owned()),
-        EndCause::Exited | EndCause::Signalled => {}
-    }
-    if let Some(signal) = finished.signal {
-        notes.push(format!(
-            "The shell was ended by signal {signal} ({}).",
-            signal_name(signal)
-        ));
-    }
-    if asked > timeout {
-        notes.push(format!(
-            "timeout_ms was lowered to the largest value allowed, {ms}."
-        ));
-    }
-    let undecodable = finished.stdout.undecodable() + finished.stderr.undecodable();
-    if undecodable > 0 {
-        notes.push(format!(
-            "{} of the output could not be decoded as UTF-8 and are shown as U+FFFD.",
-            count(undecodable, "byte")
-        ));
-    }
-    if omitted > 0 {
-        notes.push(whereabouts(finished, omitted));
-    }
-    if !finished.background.is_empty() {
-        let mut note = format!(
-            "{} left running in the background (ended when the session closes):",
-            count(finished.background.len() as u64, "process")
-        );
-        for process in &finished.background {
-            note.push_str(&format!("\n{} {}", process.pid, process.command));
-        }
-        notes.push(note);
-    }
-    if finished.beyond_ceiling {
-        notes.push(format!(
-            "{} ended, since the session keeps no more background processes.",
-            count(finished.killed, "background process")
-        ));
-    }
-    if !finished.survived.is_empty() {
-        let pids: Vec<String> = finished.survived.iter().map(u32::to_string).collect();
-        notes.push(format!(
-            "These processes could not be ended and are still there: {}.",
-            pids.join(", ")
-        ));
-    }
-    notes
-}
-
-/// Tells where the bytes are that block 0 leaves out.
-fn whereabouts(finished: &Finished, omitted: u64) -> String {
-    let total = finished.stdout.total() + finished.stderr.total();
-    let mut note = format!("{} of {total} are not shown.", count(omitted, "byte"));
-    let Some(spill) = &finished.spill else {
-        return note;
-    };
-    let kept = |paths: &OutputPaths| {
-        let names = [("stdout", &paths.stdout), ("stderr", &paths.stderr)];
-        let named = names
-            .into_iter()
-            .filter_map(|(name, path)| path.as_ref().map(|path| format!("{name} in `{path}`")));
-        named.collect::<Vec<_>>().join(", ")
-    };
-    match (&spill.paths, &spill.failure) {
-        (Some(paths), None) if spill.capped => {
-            note.push_str(&format!(
-                " The output is kept up to its ceiling: {}.",
-                kept(paths)
-            ));
-        }
-        (Some(paths), None) => {
-            note.push_str(&format!(" The whole output is kept: {}.", kept(paths)))
-        }
-        (Some(paths), Some(failure)) => {
-            note.push_str(&format!(
-                " A part of the output is kept ({failure}): {}.",
-                kept(paths)
-            ));
-        }
-        (None, failure) => {
-            let failure = failure.as_deref().unwrap_or("nothing was written");
-            note.push_str(&format!(" The whole output could not be kept: {failure}."));
-        }
-    }
-    note
 }
 
 fn details(finished: &Finished, timeout: Duration, omitted: u64) -> BashDetails {
@@ -272,20 +178,6 @@ fn details(finished: &Finished, timeout: Duration, omitted: u64) -> BashDetails 
         background: finished.background.clone(),
         timeout_ms: ms(timeout),
     }
-}
-
-/// Returns a signal's name as `kill -l` has it, with its prefix.
-fn signal_name(signal: i32) -> String {
-    // signal(7), the numbers of x86 and ARM.
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
-        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
-        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-    ];
-    let name = usize::try_from(signal)
-        .ok()
-        .and_then(|number| NAMES.get(number.checked_sub(1)?));
-    name.map_or_else(|| format!("SIG{signal}"), |name| format!("SIG{name}"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,12 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests look at files and processes from outside"
+)]
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::*;
 use crate::limits::Limits;
@@ -582,14 +587,15 @@ async fn a_cut_keeps_both_ends_and_the_whole_is_on_disk() {
     );
     let mark = text.lines().find(|line| line.starts_with("[...")).unwrap();
     assert!(mark.contains(&details.omitted_bytes.to_string()));
-    let added = mark.len() + 1 + "warn\nexit_code: 3".len();
-    // A line break is added before the mark where the head does not end in one.
-    let kept = (text.len() - added) as u64;
-    assert!(
-        (kept..=kept + 1)
-            .contains(&(1_288_908 - details.omitted_bytes + u64::from(kept % 2 != 1_288_908 % 2)))
-            || kept + details.omitted_bytes - 1_288_908 <= 1
-    );
+    let (head, tail) = text.split_once(mark).unwrap();
+    let tail = tail
+        .strip_prefix('\n')
+        .unwrap()
+        .strip_suffix("warn\nexit_code: 3")
+        .unwrap();
+    // Where the head does not end with its line, a line break is added before the mark.
+    let surplus = (head.len() + tail.len()) as u64 + details.omitted_bytes - 1_288_908;
+    assert!(surplus <= 1, "{surplus}");
     let paths = details.output_paths.clone().unwrap();
     let whole = std::fs::read_to_string(scene.root().join(paths.stdout.unwrap())).unwrap();
     assert_eq!(whole.len(), 1_288_908);
@@ -752,6 +758,9 @@ async fn start_up_files_that_misbehave_do_no_harm() {
         "kill -9 $$",
         "syntax ((",
         "exec >/dev/null",
+        "exec >&-; sleep 7309",
+        "yes",
+        "trap '' TERM PIPE; yes & sleep 7309",
         "while :; do :; done",
     ] {
         let scene = Scene::start();
@@ -828,4 +837,91 @@ async fn orphans_are_reaped_without_being_asked() {
         assert!(Instant::now() < end, "{} are left", left());
         tokio::task::yield_now().await;
     }
+}
+
+/// Not a test by itself: the program that the next test starts, since a process protects itself once and for all.
+#[tokio::test]
+async fn protected_role() {
+    if std::env::var("TEST_ROLE").as_deref() != Ok("protected") {
+        return;
+    }
+    crate::process::protect_self().unwrap();
+    let scene = Scene::start();
+    let root = scene.root().display().to_string();
+    let ended = scene
+        .run("pwd; cat /proc/$PPID/environ /proc/$PPID/mem; ls /proc/$PPID/fd")
+        .await;
+    assert!(ended.text().starts_with(&root), "{ended:?}");
+    if !rustix::process::geteuid().is_root() {
+        assert!(!ended.text().contains("tok-SECRET"), "{ended:?}");
+        assert_eq!(
+            ended.text().matches("Permission denied").count(),
+            3,
+            "{ended:?}"
+        );
+    }
+    let ended = scene
+        .run("sleep 7332 & grep -az tok-SECRET /proc/self/environ; echo rc=$?")
+        .await;
+    assert!(ended.text().starts_with("rc=1\n"), "{ended:?}");
+    assert_eq!(ended.details().background.len(), 1, "{ended:?}");
+    assert_eq!(scene.close().await, 1);
+    println!("protected and working");
+}
+
+#[test]
+fn a_protected_process_runs_commands_that_cannot_look_into_it() {
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command
+        .args([
+            "--exact",
+            "tools::bash::tests::protected_role",
+            "--nocapture",
+        ])
+        .envs([
+            ("TEST_ROLE", "protected"),
+            ("BMA_ENVIRONMENT_KEY", "tok-SECRET-1"),
+        ])
+        .stdout(std::process::Stdio::piped());
+    let child = crate::process::unmarked(|| command.spawn()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("protected and working"), "{text}");
+}
+
+#[tokio::test]
+async fn processes_that_multiply_or_replace_themselves_are_ended() {
+    let scene = Scene::start();
+    let hop = scene.root().join("hop7333");
+    std::fs::write(
+        &hop,
+        "#!/bin/bash\ntrap '' TERM\necho >> hops\nsetsid \"$0\" </dev/null >/dev/null 2>&1 &\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&hop, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let limits = Limits {
+        kill_grace: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let scene = Scene {
+        ctx: Ctx {
+            limits: Arc::new(limits),
+            ..scene.ctx.clone()
+        },
+        ..scene
+    };
+    for command in [
+        "./hop7333; sleep 7334",
+        "trap '' TERM; grow() { while :; do (sleep 7334 &); sleep 0.01; done; }; grow & grow & grow",
+    ] {
+        let ended = scene.run_for(command, 500).await;
+        assert_eq!(ended.details().survived, [] as [u32; 0], "{ended:?}");
+        check_gone("7333");
+        check_gone("7334");
+    }
+    let hops = || std::fs::metadata(scene.root().join("hops")).unwrap().len();
+    let before = hops();
+    assert!(before > 10);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(hops(), before);
 }

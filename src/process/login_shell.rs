@@ -1,0 +1,153 @@
+//! One run of the login shell, for its environment.
+//!
+//! It must never let a start-up file hold it up for longer than its bound, or take a start-up file's words for variables.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
+use tokio::task::spawn_blocking;
+
+use super::base_env::{self, Env};
+use super::children::{self, Tag};
+use super::tree::Tree;
+use crate::limits::Limits;
+
+/// Tells the environment apart from whatever a start-up file prints. Options and traps that a start-up file may have
+/// set are taken back first; where the functions make the environment too large for a program, it comes without them.
+const SCRIPT: &str = r#"builtin set +eux -f
+builtin trap - EXIT ERR DEBUG RETURN
+IFS=$' \t\n'
+builtin export -f -- $(builtin compgen -A function) >/dev/null
+builtin printf '\0%s\0' "$1"
+"$2" -0 2>/dev/null || { builtin export -nf -- $(builtin compgen -A function); "$2" -0; }
+builtin printf '%s\0' "$1"
+"#;
+
+/// What one run may print, start-up files' own words included: twice what an environment can be.
+const CAPTURE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Runs the login shell in `base` and returns the environment that it comes to.
+pub(super) async fn environment(shell: &Path, base: &Env, limits: &Limits) -> io::Result<Env> {
+    let mark = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
+    let mut command = command(shell, base, &mark)?;
+    let tag = Tag::new();
+    let mut spawned = children::spawn(&mut command, tag)?;
+    let pid = spawned.pid;
+    let read = read(spawned.child.stdout.take(), &mark);
+    let read = tokio::time::timeout(limits.login_env_timeout, read)
+        .await
+        .unwrap_or_else(|_elapsed| Err(io::Error::other("a start-up file took too long")));
+    if read.is_ok() {
+        exited(&spawned.pidfd, limits.drain_grace).await;
+    }
+    // What start-up files start on purpose, an agent for instance, may stay; a shell that does not end may not, nor
+    // what it waits for.
+    if read.is_err() || matches!(children::reap(pid), Ok(None)) {
+        let killed = spawn_blocking(move || Tree::new(tag, pid).with_shell().kill_round().len());
+        exited(&spawned.pidfd, limits.drain_grace).await;
+        let killed = killed.await.map_err(io::Error::other)?;
+        if matches!(children::reap(pid), Ok(None)) {
+            tracing::warn!(pid, killed, "the login shell cannot be ended");
+            children::abandon(pid);
+        }
+    }
+    read
+}
+
+fn command(shell: &Path, base: &Env, mark: &str) -> io::Result<Command> {
+    let directories = base.get(OsStr::new("PATH")).map(std::env::split_paths);
+    let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
+    let printer = base_env::find(
+        usual.into_iter().chain(directories.into_iter().flatten()),
+        "env",
+    )
+    .ok_or_else(|| io::Error::other("there is no program `env`"))?;
+    #[expect(clippy::disallowed_methods, reason = "this is the door to programs")]
+    let mut command = Command::new(shell);
+    command
+        .arg0("bash")
+        .args(["-l", "-c", SCRIPT, "bash", mark])
+        .arg(printer)
+        .env_clear()
+        .envs(base)
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    Ok(command)
+}
+
+/// Reads until the environment has come whole; a background process of a start-up file may hold the pipe longer.
+async fn read(stdout: Option<ChildStdout>, mark: &str) -> io::Result<Env> {
+    let stdout = stdout.ok_or(io::ErrorKind::BrokenPipe)?;
+    let mut stdout = pipe::Receiver::from_owned_fd(stdout.into())?;
+    let mut text = Vec::new();
+    while stdout.read_buf(&mut text).await? > 0 {
+        if let Some(env) = parse(&text, mark.as_bytes()) {
+            return Ok(env);
+        }
+        if text.len() > CAPTURE_BYTES {
+            return Err(io::Error::other("a start-up file prints too much"));
+        }
+    }
+    Err(io::Error::other(
+        "a start-up file ended or replaced the shell",
+    ))
+}
+
+/// Waits until a process has exited, with a bound.
+async fn exited(pidfd: &OwnedFd, bound: Duration) {
+    let exited = async {
+        let handle = pipe::Receiver::from_owned_fd_unchecked(pidfd.try_clone()?)?;
+        handle.readable().await
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(bound, exited).await {
+        tracing::debug!(%error, "a process could not be watched");
+    }
+}
+
+/// Takes the variables from between the two marks; `None` where either is missing.
+fn parse(text: &[u8], mark: &[u8]) -> Option<Env> {
+    let begin = [b"\0", mark, b"\0"].concat();
+    let start = memchr::memmem::find(text, &begin)? + begin.len();
+    let mut env = Env::new();
+    for record in text.get(start..)?.split(|byte| *byte == 0) {
+        if record == mark {
+            return Some(env);
+        }
+        // A name may not begin with the sign, but a value may hold any.
+        if let Some(sign) = memchr::memchr(b'=', record).filter(|sign| *sign > 0) {
+            let (name, value) = record.split_at(sign);
+            let value = value.get(1..).unwrap_or_default();
+            env.insert(
+                OsString::from_vec(name.to_vec()),
+                OsString::from_vec(value.to_vec()),
+            );
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_stands_between_the_marks_is_taken() {
+        let text = b"noise A=1\0\0mark\0B=2\0C=a=b\nc\0=odd\0nothing\0mark\0D=4";
+        let env = parse(text, b"mark").unwrap();
+        let expected =
+            [("B", "2"), ("C", "a=b\nc")].map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(env, Env::from(expected));
+        assert_eq!(parse(b"\0mark\0B=2\0", b"mark"), None);
+    }
+}
