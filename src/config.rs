@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::dispatch::{Tool, ToolPolicy};
 use crate::limits::Limits;
+use crate::process::Background;
 use crate::telemetry::{LogFormat, LogLevel};
 
 /// What can be set; every member is optional, since another source may give it.
@@ -68,6 +69,10 @@ pub struct Settings {
     #[arg(long, value_name = "TIME", env = "BMA_EXECUTOR_BASH_TIMEOUT", value_parser = parse_duration)]
     #[serde(deserialize_with = "duration")]
     pub bash_timeout: Option<Duration>,
+    /// What becomes of processes that outlive their shell: keep them until the session ends, or kill them at once
+    /// [default: keep]
+    #[arg(long, value_name = "WHAT", env = "BMA_EXECUTOR_BACKGROUND")]
+    pub background: Option<Background>,
     /// How log lines are spelled [default: text]
     #[arg(long, value_name = "FORMAT", env = "BMA_EXECUTOR_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
@@ -93,6 +98,8 @@ pub struct Config {
     pub tools: ToolPolicy,
     /// The bounds.
     pub limits: Limits,
+    /// What becomes of processes that outlive their shell.
+    pub background: Background,
     /// How log lines are spelled.
     pub log_format: LogFormat,
     /// Which are written.
@@ -178,6 +185,7 @@ impl Settings {
             drain_timeout: self.drain_timeout.or(weaker.drain_timeout),
             kill_grace: self.kill_grace.or(weaker.kill_grace),
             bash_timeout: self.bash_timeout.or(weaker.bash_timeout),
+            background: self.background.or(weaker.background),
             log_format: self.log_format.or(weaker.log_format),
             log_level: self.log_level.or(weaker.log_level),
         }
@@ -231,6 +239,7 @@ impl Config {
                 settings.kill_grace,
                 settings.bash_timeout,
             )?,
+            background: settings.background.unwrap_or_default(),
             log_format: settings.log_format.unwrap_or_default(),
             log_level: settings.log_level.unwrap_or_default(),
         })

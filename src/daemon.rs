@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::dispatch::{Facts, Hub, ToolPolicy, Toolbox, offer};
 use crate::limits::Limits;
 use crate::net::{Access, accept};
-use crate::process::Processes;
+use crate::process::{ProcessConfig, Processes};
 use crate::wire::CapabilitiesUpdate;
 use crate::workspace::{OpenError, Workspace};
 
@@ -59,7 +59,10 @@ impl Machine {
     ) -> Result<Self, StartError> {
         let limits = Arc::new(config.limits.clone());
         let workspace = Workspace::open(&config.workspace, &limits)?;
-        let processes = Processes::new(&limits, base_env);
+        let choices = ProcessConfig {
+            background: config.background,
+        };
+        let processes = Processes::with_config(&limits, base_env, choices);
         Ok(Self {
             facts: Facts {
                 user,
@@ -163,6 +166,8 @@ impl Daemon {
             stop_accepting.clone(),
         ));
         let upkeep = async {
+            // Ahead of the first command, which would otherwise wait for it.
+            self.machine.facts.processes.warm_up().await;
             let pause =
                 (limits.session_ttl / 4).clamp(Duration::from_secs(1), Duration::from_secs(30));
             let mut tick = interval(pause);

@@ -11,6 +11,7 @@ use super::{Failure, host};
 use crate::config::Config;
 use crate::daemon::{Daemon, Machine, Offers};
 use crate::dispatch::BuiltIn;
+use crate::process;
 use crate::shutdown::{Signal, Signals};
 use crate::telemetry;
 
@@ -21,10 +22,20 @@ pub(super) struct Args {
 }
 
 /// Serves until a signal says to stop.
+///
+/// The first start only watches over a second one, which is the daemon: it gives up the terminal in a session of its own,
+/// and what it leaves behind when it is killed is ended by the first.
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let mut environment = host::environment();
+    let Some(guardian) = process::take_guardian(&mut environment) else {
+        let code = process::guard(std::env::args_os().skip(1), environment)?;
+        return Ok(ExitCode::from(code));
+    };
+    process::detach(guardian)?;
+    process::protect_self()?;
     let config = Config::new(args.config.settings()?)?;
     telemetry::init(config.log_format, config.log_level);
-    let machine = Machine::probe(&config, host::environment(), host::user())?;
+    let machine = Machine::probe(&config, environment, host::user())?;
     let (key, state_dir) = host::key_and_state(&config, machine.workspace().root())?;
     let runtime = super::runtime()?;
     let served = runtime.block_on(async {

@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,9 @@ pub fn guard(
         .build()?;
     #[expect(clippy::disallowed_methods, reason = "this is the door to programs")]
     let mut command = Command::new("/proc/self/exe");
+    // The name under which operators look for it; the path above says nothing in a process list.
     command
+        .arg0(env!("CARGO_PKG_NAME"))
         .args(args)
         .env_clear()
         .envs(env)

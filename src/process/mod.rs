@@ -48,7 +48,8 @@ const ORPHAN_LOOK: Duration = Duration::from_millis(200);
 pub struct Processes(Arc<Shared>);
 
 /// What becomes of processes that outlive their shell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Background {
     /// They stay until the session ends.
     #[default]

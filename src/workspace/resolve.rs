@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
 use rustix::io::Errno;
@@ -35,7 +35,7 @@ pub(crate) struct Resolved {
     pub(crate) handle: OwnedFd,
     /// What it is.
     pub(crate) kind: ResolvedKind,
-    /// Its path relative to the workspace with links as the caller wrote them; empty for the workspace itself.
+    /// Its path relative to the workspace, without `.` and `..`; empty for the workspace itself.
     pub(crate) path: Vec<u8>,
 }
 
@@ -110,10 +110,26 @@ impl Workspace {
         } else {
             return Err(self.spelled(&parsed).special(file_type));
         };
-        Ok(Resolved {
-            handle,
-            kind,
-            path: parsed.relative(),
+        let path = self.path_of(&parsed, handle.as_fd());
+        Ok(Resolved { handle, kind, path })
+    }
+
+    /// Returns the path under which results are shown: links as the caller wrote them, but no `..`, which would make
+    /// the same file appear under many names.
+    fn path_of(&self, parsed: &Parsed<'_>, handle: BorrowedFd<'_>) -> Vec<u8> {
+        let relative = parsed.relative();
+        if !relative
+            .split(|byte| *byte == b'/')
+            .any(|part| part == b"..")
+        {
+            return relative;
+        }
+        // For the eye only: nothing is opened by it.
+        let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        let real = rustix::fs::readlink(link, Vec::new()).unwrap_or_default();
+        let below = self.0.roots.strip(real.as_bytes());
+        below.map_or(relative, |below| {
+            below.strip_prefix(b"/").unwrap_or(below).to_vec()
         })
     }
 

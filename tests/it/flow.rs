@@ -133,6 +133,7 @@ async fn progress_streams_output_before_the_end_with_rising_numbers() {
 async fn a_deadline_ends_a_call_and_keeps_what_it_printed() {
     let executor = start_executor();
     let mut client = executor.connect().await;
+    client.check_alive().await;
     let input = json!({"command": "echo STEP-1; echo warn >&2; printf partial; sleep 7411"});
     let sent = Instant::now();
     let id = client

@@ -329,7 +329,13 @@ async fn a_message_beyond_the_limit_is_refused_with_1009_and_the_session_goes_on
     drop(client);
     let mut again = executor.connect().await;
     // The first call on the new connection takes the session up again.
-    again.check_alive().await;
+    again
+        .send_call_as("again", "bash", json!({"command": "echo alive"}), json!({}))
+        .await;
+    assert_eq!(
+        again.expect_result("again").await.data(),
+        "alive\nexit_code: 0"
+    );
     assert_eq!(
         again.expect_result(&pending).await.data(),
         "X\nexit_code: 0"

@@ -9,7 +9,6 @@ pub mod processes;
 pub use client::{Client, Reply};
 pub use executor::{Executor, start_executor, start_executor_with};
 
-
 /// Longest wait for anything that should come soon. Generous, since the machine may be busy; a test that asks for
 /// more speed measures it.
 pub const SOON: std::time::Duration = std::time::Duration::from_secs(10);
