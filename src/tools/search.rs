@@ -1,6 +1,7 @@
 //! What glob and grep share: patterns on paths, the bounded answer, notes on what was left out, and the watch over
 //! a long search.
 
+mod braces;
 mod keep;
 mod notes;
 mod pattern;

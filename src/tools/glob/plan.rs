@@ -42,7 +42,10 @@ pub(super) fn plan(
     limits: &Limits,
 ) -> Result<Plan, Unusable> {
     let unusable = |why: &dyn std::fmt::Display| {
-        Unusable(format!("The pattern `{}` cannot be used: {why}.", input.pattern))
+        Unusable(format!(
+            "The pattern `{}` cannot be used: {why}.",
+            input.pattern
+        ))
     };
     let pattern = parse(&input.pattern).map_err(|error| unusable(&error))?;
     let absolute = pattern.starts_with(b"/");
@@ -71,18 +74,18 @@ pub(super) fn plan(
     };
     let all = alternatives(text, limits.glob_alternatives).map_err(|error| unusable(&error))?;
     let mut wild = Vec::new();
-    for plain in all {
-        let plain = tidy(&plain);
-        if plain.starts_with('/') != absolute {
+    for alternative in all {
+        let tidied = tidy(&alternative);
+        if tidied.starts_with('/') != absolute {
             return Err(unusable(
                 &"its alternatives must all be absolute, or none of them",
             ));
         }
-        let (names, rest) = literal_components(&plain);
+        let (names, rest) = literal_components(&tidied);
         if rest.is_empty() {
             plan.look_up(workspace, &start, names.join("/").as_bytes(), directories)?;
         } else {
-            wild.push((plain.clone(), names));
+            wild.push((tidied.clone(), names));
         }
     }
     if let Some((_, first)) = wild.first() {

@@ -15,13 +15,21 @@ fn what_the_pattern_spells_out_is_found_though_hidden_or_ignored() {
         (".gitignore", "dist/\n.env\n"),
     ]);
     for (pattern, path, expected) in [
-        (".github/workflows/*.yml", None, vec![".github/workflows/ci.yml"]),
+        (
+            ".github/workflows/*.yml",
+            None,
+            vec![".github/workflows/ci.yml"],
+        ),
         (".env", None, vec![".env"]),
         ("**/.env", None, vec![".env"]),
         ("dist/app.js", None, vec!["dist/app.js"]),
         ("dist/**/*.js", None, vec!["dist/app.js", "dist/sub/b.js"]),
         ("*.js", Some("dist"), vec!["dist/app.js"]),
-        ("**/*.js", Some("./dist/"), vec!["dist/app.js", "dist/sub/b.js"]),
+        (
+            "**/*.js",
+            Some("./dist/"),
+            vec!["dist/app.js", "dist/sub/b.js"],
+        ),
         ("packages/*/dist/*.js", None, vec!["packages/p/dist/d.js"]),
         ("{src,dist}/*.js", None, vec!["dist/app.js", "src/c.js"]),
     ] {
@@ -47,9 +55,18 @@ fn rules_inside_an_ignored_directory_that_was_spelled_out_still_hold() {
         (".bma/outputs/1.out", ""),
         ("a.log", ""),
     ]);
-    assert_eq!(scratch.glob("*", Some("dist")).lines(), ["dist/.gitignore", "dist/open"]);
-    assert_eq!(scratch.glob("**", Some(".bma/outputs")).lines(), [".bma/outputs/1.out"]);
-    assert_eq!(scratch.glob(".bma/**/*.out", None).lines(), [".bma/outputs/1.out"]);
+    assert_eq!(
+        scratch.glob("*", Some("dist")).lines(),
+        ["dist/.gitignore", "dist/open"]
+    );
+    assert_eq!(
+        scratch.glob("**", Some(".bma/outputs")).lines(),
+        [".bma/outputs/1.out"]
+    );
+    assert_eq!(
+        scratch.glob(".bma/**/*.out", None).lines(),
+        [".bma/outputs/1.out"]
+    );
     assert_eq!(scratch.glob("**/*", None).lines(), [".gitignore"]);
 }
 
@@ -73,7 +90,10 @@ fn inner_rules_override_outer_ones_and_exclude_files_count() {
     );
     assert_eq!(scratch.glob("a/only-h*", None).lines(), ["a/only-here"]);
     assert_eq!(scratch.glob("a/exc*", None).lines(), Vec::<&str>::new());
-    assert_eq!(scratch.glob(".git/info/*", None).lines(), [".git/info/exclude"]);
+    assert_eq!(
+        scratch.glob(".git/info/*", None).lines(),
+        [".git/info/exclude"]
+    );
 }
 
 #[test]
@@ -95,14 +115,30 @@ fn circular_links_are_not_followed_and_each_file_comes_once() {
 
 #[test]
 fn absolute_patterns_and_literal_prefixes_are_where_the_search_begins() {
-    let scratch = start_scratch(&[("big/dir7/a.txt", ""), ("big/dir7/sub/b.txt", ""), ("big/c.txt", "")]);
+    let scratch = start_scratch(&[
+        ("big/dir7/a.txt", ""),
+        ("big/dir7/sub/b.txt", ""),
+        ("big/c.txt", ""),
+    ]);
     let absolute = format!("{}/big/dir7/*.txt", scratch.root());
-    assert_eq!(scratch.glob(&absolute, Some("/")).lines(), ["big/dir7/a.txt"]);
+    assert_eq!(
+        scratch.glob(&absolute, Some("/")).lines(),
+        ["big/dir7/a.txt"]
+    );
     let absolute = format!("{}/big/c.txt", scratch.root());
     assert_eq!(scratch.glob(&absolute, None).lines(), ["big/c.txt"]);
-    assert_eq!(scratch.glob("dir7/sub/*.txt", Some("big")).lines(), ["big/dir7/sub/b.txt"]);
-    assert_eq!(scratch.glob("./big//dir7/./*", None).lines(), ["big/dir7/a.txt"]);
-    assert_eq!(scratch.glob("../big/*.txt", Some("big")).lines(), ["big/c.txt"]);
+    assert_eq!(
+        scratch.glob("dir7/sub/*.txt", Some("big")).lines(),
+        ["big/dir7/sub/b.txt"]
+    );
+    assert_eq!(
+        scratch.glob("./big//dir7/./*", None).lines(),
+        ["big/dir7/a.txt"]
+    );
+    assert_eq!(
+        scratch.glob("../big/*.txt", Some("big")).lines(),
+        ["big/c.txt"]
+    );
     for outside in ["../**", "/etc/*", "/etc/passwd", "../x", "*/../../x"] {
         assert!(!scratch.glob(outside, None).error().is_empty());
     }
@@ -141,11 +177,36 @@ fn stars_brackets_and_braces_mean_what_they_mean_in_a_shell() {
     ] {
         assert_eq!(scratch.glob(pattern, None).lines(), expected, "{pattern}");
     }
-    assert!(scratch.glob("nope/*", None).notes().contains("`nope` does not exist"));
-    assert!(scratch.glob("s*", None).notes().contains("1 directory does match"));
-    assert!(scratch.glob("{unclosed", None).error().contains("{unclosed"));
-    assert!(scratch.glob("*", Some("missing")).error().contains("missing"));
-    assert!(scratch.glob("*", Some("a.rs")).error().contains("not a directory"));
+    assert!(
+        scratch
+            .glob("nope/*", None)
+            .notes()
+            .contains("`nope` does not exist")
+    );
+    assert!(
+        scratch
+            .glob("s*", None)
+            .notes()
+            .contains("1 directory does match")
+    );
+    assert!(
+        scratch
+            .glob("{unclosed", None)
+            .error()
+            .contains("{unclosed")
+    );
+    assert!(
+        scratch
+            .glob("*", Some("missing"))
+            .error()
+            .contains("missing")
+    );
+    assert!(
+        scratch
+            .glob("*", Some("a.rs"))
+            .error()
+            .contains("not a directory")
+    );
 }
 
 #[test]
@@ -159,7 +220,10 @@ fn names_of_any_bytes_are_shown_escaped_and_taken_back() {
     assert_eq!(shown, [r#""\"q""#, r#""d/n\xff.txt""#, r#""d/two\nlines""#]);
     for name in shown {
         assert_eq!(scratch.glob(name, None).lines(), [name]);
-        assert_eq!(scratch.grep("needle", Some(name)).lines(), [format!("{name}:1:needle")]);
+        assert_eq!(
+            scratch.grep("needle", Some(name)).lines(),
+            [format!("{name}:1:needle")]
+        );
     }
 }
 
@@ -174,7 +238,10 @@ fn a_cut_answer_is_ordered_before_the_cut_and_gives_the_total() {
     let first = scratch.glob("**/*.txt", None);
     assert_eq!(first.lines()[..3], ["d0/00.txt", "d0/07.txt", "d0/14.txt"]);
     assert_eq!(first.lines().len(), 10);
-    assert_eq!((first.glob_details().total, first.glob_details().truncated), (40, true));
+    assert_eq!(
+        (first.glob_details().total, first.glob_details().truncated),
+        (40, true)
+    );
     assert!(first.notes().contains("first 10 of 40"));
     for _ in 0..20 {
         assert_eq!(scratch.glob("**/*.txt", None).lines(), first.lines());

@@ -14,7 +14,10 @@ const PATTERN_BYTES: usize = 10 * 1024 * 1024;
 pub(super) fn build(input: &GrepInput) -> Result<(RegexMatcher, bool, Vec<String>), String> {
     let pattern = &input.pattern;
     if pattern.is_empty() {
-        return Err("The pattern is empty: it would match every line. Use `read` for a whole file.".to_owned());
+        return Err(
+            "The pattern is empty: it would match every line. Use `read` for a whole file."
+                .to_owned(),
+        );
     }
     let mut builder = RegexMatcherBuilder::new();
     builder

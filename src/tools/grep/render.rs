@@ -34,9 +34,11 @@ pub(super) fn render(
             if line.column.is_some() && shown.hits.len() >= limits.grep_matches {
                 break 'files;
             }
-            if line.column.is_none() && !is_wanted(&file.lines, at, last_match, context, || {
-                shown.hits.len() < limits.grep_matches
-            }) {
+            if line.column.is_none()
+                && !is_wanted(&file.lines, at, last_match, context, || {
+                    shown.hits.len() < limits.grep_matches
+                })
+            {
                 continue;
             }
             let gap = last_line.is_none_or(|last| last + 1 != line.number);

@@ -17,23 +17,47 @@ fn a_pattern_path_or_filter_is_never_an_option() {
     assert_eq!(scratch.grep("-world", None).lines(), ["f:1:-world"]);
     assert_eq!(scratch.grep("->", None).lines(), ["f:3:->"]);
     assert_eq!(scratch.grep("--", None).lines(), ["f:2:--pre=/x"]);
-    assert_eq!(scratch.grep("--pre=W/p.sh", None).lines(), Vec::<&str>::new());
-    assert_eq!(scratch.grep("-f/etc/passwd", None).lines(), Vec::<&str>::new());
+    assert_eq!(
+        scratch.grep("--pre=W/p.sh", None).lines(),
+        Vec::<&str>::new()
+    );
+    assert_eq!(
+        scratch.grep("-f/etc/passwd", None).lines(),
+        Vec::<&str>::new()
+    );
     assert!(scratch.grep("x", Some("-r")).error().contains("-r"));
-    assert_eq!(filtered(&scratch, "x", "--pre=W/p.sh", None).lines(), Vec::<&str>::new());
+    assert_eq!(
+        filtered(&scratch, "x", "--pre=W/p.sh", None).lines(),
+        Vec::<&str>::new()
+    );
     assert!(!scratch.path().join("PWNED").exists());
 }
 
 #[test]
 fn a_path_is_exactly_the_file_or_subtree_it_names() {
-    let scratch = start_scratch(&[("a.txt", "x\nneedle\n"), ("b.txt", "needle"), ("sub/c.txt", "needle")]);
+    let scratch = start_scratch(&[
+        ("a.txt", "x\nneedle\n"),
+        ("b.txt", "needle"),
+        ("sub/c.txt", "needle"),
+    ]);
     for path in ["a.txt", "./sub/../a.txt"] {
-        assert_eq!(scratch.grep("needle", Some(path)).lines(), ["a.txt:2:needle"]);
+        assert_eq!(
+            scratch.grep("needle", Some(path)).lines(),
+            ["a.txt:2:needle"]
+        );
     }
     for path in ["sub", "sub/"] {
-        assert_eq!(scratch.grep("needle", Some(path)).lines(), ["sub/c.txt:1:needle"]);
+        assert_eq!(
+            scratch.grep("needle", Some(path)).lines(),
+            ["sub/c.txt:1:needle"]
+        );
     }
-    assert!(scratch.grep("needle", Some("missing")).error().contains("missing"));
+    assert!(
+        scratch
+            .grep("needle", Some("missing"))
+            .error()
+            .contains("missing")
+    );
     let answer = filtered(&scratch, "needle", "*.md", Some("a.txt"));
     assert_eq!(answer.lines(), ["a.txt:2:needle"]);
     assert!(answer.notes().contains("filter"));
@@ -54,12 +78,28 @@ fn hidden_and_ignored_places_are_searched_where_they_are_spelled_out() {
     let ci = [".github/workflows/ci.yml:1:word"];
     assert_eq!(scratch.grep("word", None).lines(), ci);
     assert_eq!(scratch.grep("word", Some(".github")).lines(), ci);
-    assert_eq!(scratch.grep("word", Some(ci[0].split(':').next().unwrap())).lines(), ci);
-    assert_eq!(scratch.grep("word", Some("dist")).lines(), ["dist/a.js:1:word"]);
-    assert_eq!(filtered(&scratch, "word", "dist/*.js", None).lines(), ["dist/a.js:1:word"]);
-    assert_eq!(scratch.grep("word", Some(".git")).lines(), [".git/config:1:word"]);
+    assert_eq!(
+        scratch
+            .grep("word", Some(ci[0].split(':').next().unwrap()))
+            .lines(),
+        ci
+    );
+    assert_eq!(
+        scratch.grep("word", Some("dist")).lines(),
+        ["dist/a.js:1:word"]
+    );
+    assert_eq!(
+        filtered(&scratch, "word", "dist/*.js", None).lines(),
+        ["dist/a.js:1:word"]
+    );
+    assert_eq!(
+        scratch.grep("word", Some(".git")).lines(),
+        [".git/config:1:word"]
+    );
     let none = scratch.grep("zzz", None);
-    assert!(none.notes().contains("No line matches `zzz`") && none.notes().contains("ignore files"));
+    assert!(
+        none.notes().contains("No line matches `zzz`") && none.notes().contains("ignore files")
+    );
 }
 
 #[test]
@@ -79,7 +119,10 @@ fn a_faulty_pattern_is_an_error_with_its_reason() {
         assert!(answer.error().contains(reason), "{pattern}: {answer:?}");
     }
     let started = Instant::now();
-    assert_eq!(scratch.grep("zzz-not-there", None).lines(), Vec::<&str>::new());
+    assert_eq!(
+        scratch.grep("zzz-not-there", None).lines(),
+        Vec::<&str>::new()
+    );
     assert_eq!(scratch.grep("(a+)+$", None).lines(), Vec::<&str>::new());
     assert!(started.elapsed() < Duration::from_secs(2));
 }
@@ -92,20 +135,37 @@ fn binary_neighbours_are_left_out_and_counted() {
     let late = [&b"needle\n".repeat(20_000)[..], b"\0\nneedle\n"].concat();
     scratch.file("z.late", &late);
     let answer = scratch.grep("needle", None);
-    assert_eq!(answer.lines()[..2], ["latin1.c:1:needle \u{fffd}", "ok.rs:1:needle"]);
+    assert_eq!(
+        answer.lines()[..2],
+        ["latin1.c:1:needle \u{fffd}", "ok.rs:1:needle"]
+    );
     assert_eq!(answer.grep_details().skipped.binary, 2);
     assert_eq!(answer.grep_details().total, 20_002);
-    assert!(answer.notes().contains("up to a NUL byte: z.late (at byte 140000)"), "{answer:?}");
+    assert!(
+        answer
+            .notes()
+            .contains("up to a NUL byte: z.late (at byte 140000)"),
+        "{answer:?}"
+    );
     let named = scratch.grep("needle", Some("lib.a"));
-    assert_eq!(named.lines(), ["lib.a:1:\u{fffd}\u{1}\u{fffd}needle\u{fffd}"]);
+    assert_eq!(
+        named.lines(),
+        ["lib.a:1:\u{fffd}\u{1}\u{fffd}needle\u{fffd}"]
+    );
     assert!(named.notes().contains("binary"));
-    assert_eq!(scratch.grep("needle", Some("z.late")).grep_details().total, 20_001);
+    assert_eq!(
+        scratch.grep("needle", Some("z.late")).grep_details().total,
+        20_001
+    );
 }
 
 #[test]
 fn a_late_nul_counts_the_same_for_small_and_large_files() {
     let mut scratch = start_scratch(&[]);
-    scratch.file("f", &[&b"needle\n".repeat(10_000)[..], b"ne\0edle\nneedle\n"].concat());
+    scratch.file(
+        "f",
+        &[&b"needle\n".repeat(10_000)[..], b"ne\0edle\nneedle\n"].concat(),
+    );
     for whole in [256 * 1024, 66 * 1024] {
         scratch.limits.search_whole_bytes = whole;
         let answer = scratch.grep("needle", None);
@@ -117,25 +177,44 @@ fn a_late_nul_counts_the_same_for_small_and_large_files() {
 #[test]
 fn utf16_with_a_mark_is_searched_as_text() {
     let scratch = start_scratch(&[]);
-    let le: Vec<u8> = "\u{feff}x\nné needle\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let be: Vec<u8> = "\u{feff}x\nné needle\n".encode_utf16().flat_map(u16::to_be_bytes).collect();
+    let le: Vec<u8> = "\u{feff}x\nné needle\n"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let be: Vec<u8> = "\u{feff}x\nné needle\n"
+        .encode_utf16()
+        .flat_map(u16::to_be_bytes)
+        .collect();
     scratch.file("be", &be);
     scratch.file("le", &le);
     scratch.file("mark", b"\xef\xbb\xbfneedle\n");
     let answer = scratch.grep("^n.* ?needle|^needle", None);
-    assert_eq!(answer.lines(), ["be:2:né needle", "le:2:né needle", "mark:1:needle"]);
-    assert_eq!(scratch.grep("needle", Some("le")).lines(), ["le:2:né needle"]);
+    assert_eq!(
+        answer.lines(),
+        ["be:2:né needle", "le:2:né needle", "mark:1:needle"]
+    );
+    assert_eq!(
+        scratch.grep("needle", Some("le")).lines(),
+        ["le:2:né needle"]
+    );
 }
 
 #[test]
 fn a_line_break_in_the_pattern_matches_across_lines() {
-    let scratch = start_scratch(&[("crlf", "x\r\nfoo\r\nbar\r\ny\r\n"), ("lf", "x\nfoo\nbar\ny\n"), ("lit", "foo\\n\n")]);
+    let scratch = start_scratch(&[
+        ("crlf", "x\r\nfoo\r\nbar\r\ny\r\n"),
+        ("lf", "x\nfoo\nbar\ny\n"),
+        ("lit", "foo\\n\n"),
+    ]);
     for pattern in ["foo\\nbar", "foo\nbar"] {
         let answer = scratch.grep(pattern, None);
         assert_eq!(answer.lines(), ["lf:2:foo", "lf:3:bar"], "{pattern}");
         assert!(answer.notes().contains(r"\r?\n"));
     }
-    assert_eq!(scratch.grep(r"foo\r\nbar", None).lines(), ["crlf:2:foo", "crlf:3:bar"]);
+    assert_eq!(
+        scratch.grep(r"foo\r\nbar", None).lines(),
+        ["crlf:2:foo", "crlf:3:bar"]
+    );
     assert_eq!(scratch.grep(r"foo\\n", None).lines(), ["lit:1:foo\\n"]);
     assert_eq!(scratch.grep("foo.*bar", None).lines(), Vec::<&str>::new());
     let dot_all = scratch.grep_with(GrepInput {
@@ -144,7 +223,10 @@ fn a_line_break_in_the_pattern_matches_across_lines() {
     });
     assert_eq!(dot_all.lines().len(), 6);
     assert_eq!(dot_all.grep_details().hits[0].column, 1);
-    assert_eq!(scratch.grep("foo$", None).lines(), ["crlf:2:foo", "lf:2:foo"]);
+    assert_eq!(
+        scratch.grep("foo$", None).lines(),
+        ["crlf:2:foo", "lf:2:foo"]
+    );
     let plain = scratch.grep_with(GrepInput {
         multiline: Some(true),
         ..grep_input("^ba")
@@ -184,10 +266,24 @@ fn filters_mean_what_they_mean_in_a_shell_below_the_search_root() {
         assert_eq!(answer.lines(), expected, "{glob} in {path:?}");
     }
     let absolute = format!("{root}/lib/*.ts");
-    assert_eq!(filtered(&scratch, "key", &absolute, Some("lib")).lines(), [a]);
-    assert!(filtered(&scratch, "key", "{unclosed", None).error().contains("{unclosed"));
-    let hits = &scratch.grep("value", Some("t:1")).grep_details().hits.clone();
-    assert_eq!((hits[0].path.as_str(), hits[0].line, hits[0].column), ("t:1/f 1.txt", 1, 6));
+    assert_eq!(
+        filtered(&scratch, "key", &absolute, Some("lib")).lines(),
+        [a]
+    );
+    assert!(
+        filtered(&scratch, "key", "{unclosed", None)
+            .error()
+            .contains("{unclosed")
+    );
+    let hits = &scratch
+        .grep("value", Some("t:1"))
+        .grep_details()
+        .hits
+        .clone();
+    assert_eq!(
+        (hits[0].path.as_str(), hits[0].line, hits[0].column),
+        ("t:1/f 1.txt", 1, 6)
+    );
     let none = filtered(&scratch, "key", "*.nope", None);
     assert!(none.notes().contains("No file passes the filter"));
 }
@@ -199,7 +295,9 @@ fn context_is_shown_in_groups() {
         context: Some(1),
         ..grep_input("hit")
     };
-    let expected = ["a-2-2", "a:3:hit", "a-4-4", "--", "a-8-8", "a:9:hit", "--", "b:1:hit", "b-2-2"];
+    let expected = [
+        "a-2-2", "a:3:hit", "a-4-4", "--", "a-8-8", "a:9:hit", "--", "b:1:hit", "b-2-2",
+    ];
     assert_eq!(scratch.grep_with(input.clone()).lines(), expected);
     let mut scratch = scratch;
     scratch.limits.grep_matches = 1;
@@ -215,11 +313,17 @@ fn an_enormous_line_gives_an_excerpt_with_the_hit() {
     scratch.file("f", line.as_bytes());
     let answer = scratch.grep("needle", None);
     let text = answer.lines()[0].strip_prefix("f:1:").unwrap();
-    assert!(text.chars().count() <= 500 && text.contains("éneedlex"), "{text}");
+    assert!(
+        text.chars().count() <= 500 && text.contains("éneedlex"),
+        "{text}"
+    );
     assert_eq!(answer.grep_details().hits[0].column, 2_000_001);
     scratch.limits.search_line_bytes = 1_000_000;
     let answer = scratch.grep("needle", None);
-    assert!(answer.notes().contains("too large for the buffer: f"), "{answer:?}");
+    assert!(
+        answer.notes().contains("too large for the buffer: f"),
+        "{answer:?}"
+    );
     assert!(!answer.grep_details().total_is_exact);
 }
 
@@ -280,5 +384,9 @@ fn a_long_search_tells_how_far_it_is() {
     }
     assert_eq!(scratch.grep("needle", None).lines().len(), 300);
     let said = scratch.said.lock().unwrap();
-    assert!(said.first().is_some_and(|text| text.contains("files") && text.contains("hits")), "{said:?}");
+    assert!(
+        said.first()
+            .is_some_and(|text| text.contains("files") && text.contains("hits")),
+        "{said:?}"
+    );
 }

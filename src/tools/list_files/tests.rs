@@ -22,7 +22,12 @@ fn every_entry_is_listed_also_those_that_cannot_be_examined() {
     );
     assert_eq!(scratch.list(Some(r#""n\xff/""#)).lines(), ["x"]);
     assert_eq!(scratch.list(Some(".git")).lines(), ["x"]);
-    assert!(scratch.list(Some("ok.txt")).error().contains("not a directory"));
+    assert!(
+        scratch
+            .list(Some("ok.txt"))
+            .error()
+            .contains("not a directory")
+    );
     assert!(scratch.list(Some("missing")).error().contains("missing"));
     assert!(scratch.list(Some("..")).error().contains("outside"));
 }
@@ -60,13 +65,22 @@ fn the_limit_cuts_after_ordering_and_gives_the_total() {
     }
     scratch.limits.list_entries = 1_200;
     let whole = scratch.list(None);
-    assert_eq!((whole.lines().len(), whole.list_details().truncated), (1_200, false));
+    assert_eq!(
+        (whole.lines().len(), whole.list_details().truncated),
+        (1_200, false)
+    );
     assert!(whole.notes().is_empty());
     scratch.limits.list_entries = 1_199;
     let cut = scratch.list(None);
     assert_eq!(cut.lines(), whole.lines()[..1_199]);
-    assert_eq!((cut.list_details().total, cut.list_details().truncated), (1_200, true));
-    assert!(cut.notes().contains("1199 of 1200") && cut.notes().contains("1 more"), "{cut:?}");
+    assert_eq!(
+        (cut.list_details().total, cut.list_details().truncated),
+        (1_200, true)
+    );
+    assert!(
+        cut.notes().contains("1199 of 1200") && cut.notes().contains("1 more"),
+        "{cut:?}"
+    );
 }
 
 fn mkfifo(scratch: &Scratch, name: &str) {

@@ -72,7 +72,7 @@ impl Skips {
         let mut left_out = Vec::new();
         if skipped.ignored > 0 {
             left_out.push(format!(
-                "{} (and what they hold) by ignore files",
+                "{} named by ignore files, with all below",
                 plural(skipped.ignored, "entry", "entries")
             ));
         }

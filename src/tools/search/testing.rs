@@ -57,7 +57,12 @@ impl Scratch {
     }
 
     pub(in crate::tools) fn root(&self) -> String {
-        self.path().canonicalize().unwrap().to_str().unwrap().to_owned()
+        self.path()
+            .canonicalize()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
     }
 
     pub(in crate::tools) fn file(&self, path: &str, content: &[u8]) {
@@ -178,7 +183,10 @@ impl Answer {
 
     #[track_caller]
     pub(in crate::tools) fn error(&self) -> &str {
-        assert!(self.0.is_error && self.0.details.is_none(), "no error: {self:?}");
+        assert!(
+            self.0.is_error && self.0.details.is_none(),
+            "no error: {self:?}"
+        );
         self.texts()[0]
     }
 

@@ -34,10 +34,7 @@ pub(in crate::tools) async fn watch(
         tally: Arc::default(),
     };
     let tally = Arc::clone(&search.tally);
-    let mut running = pin!(
-        ctx.workspace
-            .run_blocking(&ctx.stop, move || job(&search))
-    );
+    let mut running = pin!(ctx.workspace.run_blocking(&ctx.stop, move || job(&search)));
     let every = ctx.limits.search_progress;
     let mut ticks = interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

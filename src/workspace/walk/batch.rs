@@ -104,10 +104,10 @@ impl Batch {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let kind = match Kind::from(entry.file_type()) {
-                Kind::Unknown => kind_of(dir, name).unwrap_or(Kind::Unknown),
-                known => known,
-            };
+            let mut kind = Kind::from(entry.file_type());
+            if kind == Kind::Unknown {
+                kind = kind_of(dir, name).unwrap_or(kind);
+            }
             let start = self.names.len();
             self.names.extend_from_slice(name.to_bytes_with_nul());
             self.entries.push((start, self.names.len(), kind));

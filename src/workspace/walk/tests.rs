@@ -1,11 +1,12 @@
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, RenameFlags, mkdirat, renameat_with, unlinkat};
 
+use super::stack::DIRECTORY;
 use super::*;
 use crate::stop::StopCause;
 
@@ -39,7 +40,8 @@ impl Visitor for Collector<'_> {
             stop.trigger(StopCause::Cancelled);
         }
         if let Ok(Some((file, _))) = entry.open() {
-            self.contents.push(std::io::read_to_string(file).unwrap().into_bytes());
+            self.contents
+                .push(std::io::read_to_string(file).unwrap().into_bytes());
         }
         if self.paths.len().is_multiple_of(16) {
             let open = open_below(self.root);
@@ -169,7 +171,15 @@ fn a_tree_of_2000_levels_is_walked_with_few_descriptors() {
         renameat_with(&top, "deep", &top, "old", RenameFlags::empty()).unwrap();
         for name in ["deep", "side"] {
             // The lowest level has neither.
-            if renameat_with(&top, format!("old/{name}"), &top, name, RenameFlags::empty()).is_err() {
+            if renameat_with(
+                &top,
+                format!("old/{name}"),
+                &top,
+                name,
+                RenameFlags::empty(),
+            )
+            .is_err()
+            {
                 break;
             }
         }
@@ -196,7 +206,11 @@ fn exchanging_directories_and_links_never_leads_outside() {
             }
         });
         for round in 0..300 {
-            let limits = if round % 2 == 0 { tight() } else { Limits::default() };
+            let limits = if round % 2 == 0 {
+                tight()
+            } else {
+                Limits::default()
+            };
             let walked = walk_all(dir.path(), &limits, None);
             for content in walked.contents {
                 assert_eq!(content, b"open");
@@ -217,7 +231,11 @@ fn a_stop_ends_the_walk_at_once() {
     }
     for limits in [tight(), Limits::default()] {
         let walked = walk_all(dir.path(), &limits, Some(5));
-        assert!(walked.paths.len() < 600 - 100, "{} entries after the stop", walked.paths.len());
+        assert!(
+            walked.paths.len() < 600 - 100,
+            "{} entries after the stop",
+            walked.paths.len()
+        );
     }
 }
 
