@@ -22,7 +22,7 @@ use self::found::{Found, Grepper};
 use self::include::Include;
 use self::render::render;
 use self::search_file::FileSearcher;
-use super::search::{Search, plural, stopped_note, total_of, watch};
+use super::search::{Search, clip, plural, stopped_note, total_of, watch};
 use super::{Ctx, ToolOutput};
 use crate::wire::{Details, GrepDetails, GrepInput};
 use crate::workspace::spelling::show;
@@ -56,7 +56,7 @@ fn run(
     input: &GrepInput,
     budget: usize,
 ) -> Result<ToolOutput, String> {
-    let (matcher, multi_line, mut notes) = matcher::build(input)?;
+    let (matcher, multi_line, mut notes) = matcher::build(input, &search.limits)?;
     let path = input.path.as_deref().filter(|path| !path.is_empty());
     let at = workspace
         .resolve_dir_or_file(path.unwrap_or("."))
@@ -76,10 +76,10 @@ fn run(
     let found = match at.kind {
         ResolvedKind::Directory => search_below(&wanted, workspace, at)?,
         ResolvedKind::File => {
-            if let Some(glob) = filter {
-                notes.push(format!(
-                    "`path` names a file, so the filter `{glob}` was not applied."
-                ));
+            if filter.is_some() {
+                notes.push(
+                    "`path` names a file, so the filter in `glob` was not applied.".to_owned(),
+                );
             }
             search_one(&wanted, at, &mut notes)
         }
@@ -158,11 +158,14 @@ fn finish(
     } else if total == 0 {
         notes.push(format!(
             "No line matches `{}` in {} searched.",
-            input.pattern,
+            clip(&input.pattern, search.limits.quoted_chars),
             plural(searched, "file", "files")
         ));
         if let (0, Some(glob)) = (searched, &input.glob) {
-            notes.push(format!("No file passes the filter `{glob}`."));
+            notes.push(format!(
+                "No file passes the filter `{}`.",
+                clip(glob, search.limits.quoted_chars)
+            ));
         }
     }
     notes.extend(stopped.map(|cause| {

@@ -22,7 +22,7 @@ use crate::workspace::{Resolved, ResolvedKind};
 
 /// Runs `list_files`.
 pub async fn list_files(ctx: &Ctx, input: ListFilesInput) -> ToolOutput {
-    let path = input.path.unwrap_or_else(|| ".".to_owned());
+    let path = (input.path.filter(|path| !path.is_empty())).unwrap_or_else(|| ".".to_owned());
     let workspace = ctx.workspace.clone();
     let budget = ctx
         .max_result_bytes

@@ -10,6 +10,6 @@ pub(super) mod testing;
 mod watch;
 
 pub(super) use keep::{Keep, encoded_len};
-pub(super) use notes::{Skips, plural, stopped_note, total_of};
+pub(super) use notes::{Skips, clip, clip_start, plural, stopped_note, total_of};
 pub(super) use pattern::{Pattern, alternatives, literal_components};
 pub(super) use watch::{Search, watch};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bstr::ByteSlice as _;
 
 use crate::limits::Limits;
-use crate::tools::search::{Pattern, alternatives, literal_components};
+use crate::tools::search::{Pattern, alternatives, clip, literal_components};
 use crate::wire::GlobInput;
 use crate::workspace::spelling::{parse, show};
 use crate::workspace::walk::{Base, Kind, kind_of};
@@ -42,10 +42,8 @@ pub(super) fn plan(
     limits: &Limits,
 ) -> Result<Plan, Unusable> {
     let unusable = |why: &dyn std::fmt::Display| {
-        Unusable(format!(
-            "The pattern `{}` cannot be used: {why}.",
-            input.pattern
-        ))
+        let shown = clip(&input.pattern, limits.quoted_chars);
+        Unusable(format!("The pattern `{shown}` cannot be used: {why}."))
     };
     let pattern = parse(&input.pattern).map_err(|error| unusable(&error))?;
     let absolute = pattern.starts_with(b"/");

@@ -246,8 +246,9 @@ mod tests {
             assert!(alternatives(text, 100).is_err(), "{text} was taken");
         }
         for many in ["{a,b}", "{a}", "{a,{b,"] {
-            assert!(alternatives(&many.repeat(2_000), 100).is_err());
-            assert!(alternatives(&many.repeat(200_000), 100).is_err());
+            for times in [2_000, 200_000] {
+                alternatives(&many.repeat(times), 100).unwrap_err();
+            }
         }
     }
 
