@@ -151,6 +151,8 @@ pub struct Limits {
     pub glob_alternatives: usize,
     /// Paths that a search names in its notes for each reason.
     pub search_named: usize,
+    /// Characters of a path, pattern or reason that a note of a search repeats; the rest of a longer one is cut.
+    pub quoted_chars: usize,
     /// Time between two progress messages of a search (protocol section 5.3).
     pub search_progress: Duration,
     /// Size of a result beside block 0: envelope, notes and counts.
@@ -230,6 +232,7 @@ impl Default for Limits {
             ignore_file_bytes: 256 * KIB as u64,
             glob_alternatives: 256,
             search_named: 20,
+            quoted_chars: 300,
             search_progress: Duration::from_secs(1),
             result_overhead_bytes: 16 * KIB,
         }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use self::plan::{Plan, Unusable, Walk};
 use super::search::{
-    Keep, Pattern, Search, Skips, encoded_len, plural, stopped_note, total_of, watch,
+    Keep, Pattern, Search, Skips, clip, encoded_len, plural, stopped_note, total_of, watch,
 };
 use super::{Ctx, ToolOutput};
 use crate::wire::{Details, GlobDetails, GlobInput};
@@ -90,7 +90,8 @@ fn run(search: &Search, pattern: &str, plan: Plan, budget: usize) -> ToolOutput 
             total_of(total, stopped.is_none())
         ));
     } else if total == 0 {
-        notes.push(format!("No path matches `{pattern}`."));
+        let shown = clip(pattern, search.limits.quoted_chars);
+        notes.push(format!("No path matches `{shown}`."));
         if directories > 0 {
             notes.push(format!(
                 "{} match; end the pattern in `/` to list directories.",

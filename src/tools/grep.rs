@@ -4,6 +4,7 @@
 //! counted.
 
 mod excerpt;
+mod found;
 mod include;
 mod matcher;
 mod render;
@@ -16,17 +17,16 @@ use std::fs::File;
 use std::sync::atomic::Ordering;
 
 use grep_regex::RegexMatcher;
-use rustix::io::Errno;
 
+use self::found::{Found, Grepper};
 use self::include::Include;
 use self::render::render;
-use self::search_file::{Cost, FileSearcher, Outcome};
-use self::sink::FileHits;
-use super::search::{Keep, Search, Skips, plural, stopped_note, total_of, watch};
+use self::search_file::FileSearcher;
+use super::search::{Search, clip, plural, stopped_note, total_of, watch};
 use super::{Ctx, ToolOutput};
 use crate::wire::{Details, GrepDetails, GrepInput};
 use crate::workspace::spelling::show;
-use crate::workspace::walk::{Base, Claim, Entry, Kind, Visitor, walk};
+use crate::workspace::walk::{Base, walk};
 use crate::workspace::{Resolved, ResolvedKind, Workspace};
 
 /// Runs `grep`.
@@ -56,7 +56,7 @@ fn run(
     input: &GrepInput,
     budget: usize,
 ) -> Result<ToolOutput, String> {
-    let (matcher, multi_line, mut notes) = matcher::build(input)?;
+    let (matcher, multi_line, mut notes) = matcher::build(input, &search.limits)?;
     let path = input.path.as_deref().filter(|path| !path.is_empty());
     let at = workspace
         .resolve_dir_or_file(path.unwrap_or("."))
@@ -76,10 +76,10 @@ fn run(
     let found = match at.kind {
         ResolvedKind::Directory => search_below(&wanted, workspace, at)?,
         ResolvedKind::File => {
-            if let Some(glob) = filter {
-                notes.push(format!(
-                    "`path` names a file, so the filter `{glob}` was not applied."
-                ));
+            if filter.is_some() {
+                notes.push(
+                    "`path` names a file, so the filter in `glob` was not applied.".to_owned(),
+                );
             }
             search_one(&wanted, at, &mut notes)
         }
@@ -124,135 +124,6 @@ fn search_one(wanted: &Wanted<'_>, at: Resolved, notes: &mut Vec<String>) -> Fou
     found
 }
 
-/// What one thread has found.
-struct Found {
-    keep: Keep<FileHits>,
-    total: u64,
-    exact: bool,
-    searched: u64,
-    skips: Skips,
-}
-
-impl Found {
-    fn new(search: &Search) -> Self {
-        let cost = Cost::of(&search.limits);
-        Self {
-            keep: Keep::new(cost.limit(), FileHits::weight),
-            total: 0,
-            exact: true,
-            searched: 0,
-            skips: Skips::new(&search.limits),
-        }
-    }
-
-    fn absorb(&mut self, other: Self) {
-        self.total += other.total;
-        self.exact &= other.exact;
-        self.searched += other.searched;
-        self.keep.absorb(other.keep);
-        self.skips.absorb(other.skips);
-    }
-
-    /// Searches one file; returns where it holds a NUL though that did not end the search.
-    fn search(
-        &mut self,
-        search: &Search,
-        files: &mut FileSearcher<'_>,
-        path: &[u8],
-        file: File,
-        size: u64,
-    ) -> Option<u64> {
-        let drop_lines = self.keep.would_drop(|kept| kept.path.as_slice() <= path);
-        let most = search.limits.grep_counted;
-        if drop_lines && search.tally.hits.load(Ordering::Relaxed) >= most {
-            self.exact = false;
-            return None;
-        }
-        self.searched += 1;
-        search.tally.files.fetch_add(1, Ordering::Relaxed);
-        let Outcome {
-            hits,
-            found,
-            counted_all,
-            end,
-        } = files.search(path, file, size, !drop_lines);
-        self.total += found;
-        self.exact &= counted_all;
-        if hits.matches > 0 {
-            self.keep.offer(hits);
-        }
-        match end {
-            search_file::End::Whole => None,
-            search_file::End::Nul(at) => Some(at),
-            search_file::End::Binary => {
-                self.skips.skipped.binary += 1;
-                None
-            }
-            search_file::End::CutAtNul(at) => {
-                self.skips.skipped.binary += 1;
-                self.skips.cut_at_nul.push((path.to_vec(), at));
-                None
-            }
-            search_file::End::TooLong => {
-                self.exact = false;
-                self.skips.too_long.push(path.to_vec());
-                None
-            }
-            search_file::End::Failed(why) => {
-                self.skips.unreadable(path, why);
-                None
-            }
-        }
-    }
-}
-
-struct Grepper<'a> {
-    wanted: &'a Wanted<'a>,
-    files: FileSearcher<'a>,
-    found: Found,
-}
-
-impl Visitor for Grepper<'_> {
-    fn claim(&self, entry: &Entry<'_>) -> Claim {
-        match (&self.wanted.include, entry.kind) {
-            (_, Kind::Directory) => Claim::No,
-            (None, _) => Claim::UnlessIgnored,
-            (Some(include), _) => include.claim(entry),
-        }
-    }
-
-    fn descend(&self, entry: &Entry<'_>) -> Claim {
-        match &self.wanted.include {
-            None => Claim::UnlessIgnored,
-            Some(include) => include.descend(entry),
-        }
-    }
-
-    fn take(&mut self, entry: &Entry<'_>) {
-        match entry.kind {
-            Kind::Directory => {}
-            Kind::Link => self.found.skips.skipped.not_followed += 1,
-            Kind::Special => self.found.skips.skipped.special += 1,
-            Kind::File | Kind::Unknown => match entry.open() {
-                Ok(Some((file, size))) => {
-                    let (search, files) = (self.wanted.search, &mut self.files);
-                    self.found.search(search, files, entry.path, file, size);
-                }
-                Ok(None) => {}
-                Err(why) => self.found.skips.unreadable(entry.path, why),
-            },
-        }
-    }
-
-    fn unreadable(&mut self, path: &[u8], why: Errno) {
-        self.found.skips.unreadable(path, why);
-    }
-
-    fn ignored(&mut self) {
-        self.found.skips.skipped.ignored += 1;
-    }
-}
-
 fn finish(
     wanted: &Wanted<'_>,
     input: &GrepInput,
@@ -281,11 +152,14 @@ fn finish(
     } else if total == 0 {
         notes.push(format!(
             "No line matches `{}` in {} searched.",
-            input.pattern,
+            clip(&input.pattern, search.limits.quoted_chars),
             plural(searched, "file", "files")
         ));
         if let (0, Some(glob)) = (searched, &input.glob) {
-            notes.push(format!("No file passes the filter `{glob}`."));
+            notes.push(format!(
+                "No file passes the filter `{}`.",
+                clip(glob, search.limits.quoted_chars)
+            ));
         }
     }
     notes.extend(stopped.map(|cause| {

@@ -5,11 +5,16 @@
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering as Order;
+use std::cmp;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
 
-use super::search::{Keep, Search, encoded_len, plural, stopped_note, watch};
+use rustix::fs::readlinkat;
+use rustix::io::Errno;
+
+use super::search::{Keep, Search, encoded_len, plural, stopped_note, total_of, watch};
 use super::{Ctx, ToolOutput};
+use crate::stop::StopCause;
 use crate::wire::{Details, ListFilesDetails, ListFilesInput};
 use crate::workspace::spelling::show;
 use crate::workspace::walk::{Batch, Kind};
@@ -17,7 +22,7 @@ use crate::workspace::{Resolved, ResolvedKind};
 
 /// Runs `list_files`.
 pub async fn list_files(ctx: &Ctx, input: ListFilesInput) -> ToolOutput {
-    let path = input.path.unwrap_or_else(|| ".".to_owned());
+    let path = (input.path.filter(|path| !path.is_empty())).unwrap_or_else(|| ".".to_owned());
     let workspace = ctx.workspace.clone();
     let budget = ctx
         .max_result_bytes
@@ -45,106 +50,131 @@ struct Listed {
 }
 
 impl Ord for Listed {
-    fn cmp(&self, other: &Self) -> Order {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
         self.name.cmp(&other.name)
     }
 }
 
 impl PartialOrd for Listed {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-fn list(search: &Search, path: &str, dir: &OwnedFd, budget: usize) -> ToolOutput {
-    let mut keep = Keep::new(search.limits.list_entries, |_: &Listed| 1);
+/// What reading the directory came to.
+struct Found {
+    keep: Keep<Listed>,
+    total: u64,
+    /// Why it was not read to its end.
+    ended_by: Option<Ended>,
+}
+
+enum Ended {
+    Stop(StopCause),
+    Error(Errno),
+}
+
+fn read(search: &Search, dir: &OwnedFd) -> Found {
+    let mut found = Found {
+        keep: Keep::new(search.limits.list_entries, |_: &Listed| 1),
+        total: 0,
+        ended_by: None,
+    };
     let mut batch = Batch::new();
     let mut from = None;
-    let mut total = 0_u64;
-    let mut notes = Vec::new();
-    let mut whole = true;
     loop {
         let next = batch.fill(dir.as_fd(), from);
         for (name, kind) in batch.entries() {
-            total += 1;
+            found.total += 1;
             let name = name.to_bytes();
-            if !keep.would_drop(|kept| kept.name.as_slice() <= name) {
-                keep.offer(Listed {
+            if !(found.keep).would_drop(|kept| kept.name.as_slice() <= name) {
+                found.keep.offer(Listed {
                     name: name.to_vec(),
                     kind,
                 });
             }
         }
-        let seen = &search.tally.entries;
-        seen.store(total, std::sync::atomic::Ordering::Relaxed);
-        match next {
-            Ok(None) => break,
-            Ok(more) if search.stop.cause().is_none() => from = more,
-            Ok(_) => {
-                whole = false;
-                break;
+        (search.tally.entries).store(found.total, Ordering::Relaxed);
+        match (next, search.stop.cause()) {
+            (Ok(None), _) => return found,
+            (Ok(more), None) => from = more,
+            (Ok(_), Some(cause)) => {
+                found.ended_by = Some(Ended::Stop(cause));
+                return found;
             }
-            Err(why) if total == 0 => {
-                return ToolOutput::error(format!(
-                    "`{path}` cannot be listed: {}.",
-                    std::io::Error::from(why)
-                ));
-            }
-            Err(why) => {
-                whole = false;
-                let why = std::io::Error::from(why);
-                notes.push(format!(
-                    "The directory could not be read to its end: {why}."
-                ));
-                break;
+            (Err(why), _) => {
+                found.ended_by = Some(Ended::Error(why));
+                return found;
             }
         }
     }
-    let stopped = search.stop.cause().filter(|_| !whole);
-    notes.extend(stopped.map(|cause| stopped_note(cause, total)));
-    render(path, dir, keep, notes, budget, |data, notes, listed| {
-        let truncated = listed.entries < total;
-        let mut all = Vec::new();
-        if truncated {
-            let least = if whole { "" } else { "at least " };
-            all.push(format!(
-                "Listed {} of {least}{total} entries, in bytewise order: {least}{} more; narrow with `glob`.",
-                listed.entries,
-                total - listed.entries
-            ));
-        } else if total == 0 && whole {
-            all.push(format!("`{path}` is an empty directory."));
-        }
-        all.extend(notes);
-        let details = ListFilesDetails {
-            total,
-            total_is_exact: whole,
-            truncated,
-            partial: stopped.is_some(),
-            empty: total == 0,
-            ..listed
-        };
-        let mut output = ToolOutput::done(data, all, Details::ListFiles(details));
-        output.stopped = stopped;
-        output.is_error = stopped.is_some();
-        output
-    })
 }
 
-/// Renders as many entries as fit, and hands them on with what could not be examined.
-fn render(
-    path: &str,
-    dir: &OwnedFd,
-    keep: Keep<Listed>,
-    mut notes: Vec<String>,
-    budget: usize,
-    finish: impl FnOnce(String, Vec<String>, ListFilesDetails) -> ToolOutput,
-) -> ToolOutput {
-    const NAMED: usize = 20;
+fn list(search: &Search, path: &str, dir: &OwnedFd, budget: usize) -> ToolOutput {
+    let Found {
+        keep,
+        total,
+        ended_by,
+    } = read(search, dir);
+    if let (0, Some(Ended::Error(why))) = (total, &ended_by) {
+        let why = std::io::Error::from(*why);
+        return ToolOutput::error(format!("`{path}` cannot be listed: {why}."));
+    }
+    let (lines, unknown) = render(dir, keep, budget);
+    let whole = ended_by.is_none();
+    let entries = lines.len() as u64;
+    let truncated = entries < total;
+    let mut notes = Vec::new();
+    if truncated {
+        notes.push(format!(
+            "Listed {entries} of {} entries, in bytewise order: … and {} more; narrow with `glob`.",
+            total_of(total, whole),
+            total_of(total - entries, whole)
+        ));
+    } else if total == 0 && whole {
+        notes.push(format!("`{path}` is an empty directory."));
+    }
+    let stopped = match ended_by {
+        Some(Ended::Stop(cause)) => {
+            notes.push(stopped_note(cause, total));
+            Some(cause)
+        }
+        Some(Ended::Error(why)) => {
+            let why = std::io::Error::from(why);
+            notes.push(format!(
+                "The directory could not be read to its end: {why}."
+            ));
+            None
+        }
+        None => None,
+    };
+    if !unknown.is_empty() {
+        let count = plural(unknown.len() as u64, "entry", "entries");
+        notes.push(format!(
+            "The kind of {count} could not be told; the name alone is listed."
+        ));
+    }
+    let details = ListFilesDetails {
+        entries,
+        total,
+        total_is_exact: whole,
+        truncated,
+        partial: stopped.is_some(),
+        empty: lines.is_empty(),
+        unreadable: (unknown.into_iter())
+            .take(search.limits.search_named)
+            .collect(),
+    };
+    let mut output = ToolOutput::done(lines.join("\n"), notes, Details::ListFiles(details));
+    output.stopped = stopped;
+    output.is_error = stopped.is_some();
+    output
+}
+
+/// Renders as many entries as fit; returns also the names of those whose kind could not be told.
+fn render(dir: &OwnedFd, keep: Keep<Listed>, budget: usize) -> (Vec<String>, Vec<String>) {
     let mut lines = Vec::new();
     let mut unknown = Vec::new();
-    let mut unknown_total = 0_u64;
-    let mut entries = 0_u64;
     let mut size = 0;
     for Listed { mut name, kind } in keep.into_sorted() {
         let line = match kind {
@@ -152,7 +182,7 @@ fn render(
                 name.push(b'/');
                 show(&name).into_owned()
             }
-            Kind::Link => match rustix::fs::readlinkat(dir, name.as_slice(), Vec::new()) {
+            Kind::Link => match readlinkat(dir, name.as_slice(), Vec::new()) {
                 Ok(target) => format!("{} -> {}", show(&name), show(target.to_bytes())),
                 Err(_) => format!("{} -> ?", show(&name)),
             },
@@ -163,28 +193,9 @@ fn render(
             break;
         }
         if kind == Kind::Unknown {
-            unknown_total += 1;
-            if unknown.len() < NAMED {
-                unknown.push(show(&name).into_owned());
-            }
+            unknown.push(line.clone());
         }
-        entries += 1;
         lines.push(line);
     }
-    if unknown_total > 0 {
-        notes.push(format!(
-            "In `{path}` the kind of {} could not be told (listed by name).",
-            plural(unknown_total, "entry", "entries")
-        ));
-    }
-    let listed = ListFilesDetails {
-        entries,
-        total: entries,
-        total_is_exact: true,
-        truncated: false,
-        partial: false,
-        empty: false,
-        unreadable: unknown,
-    };
-    finish(lines.join("\n"), notes, listed)
+    (lines, unknown)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bstr::ByteSlice as _;
 
 use crate::limits::Limits;
-use crate::tools::search::{Pattern, alternatives, literal_components};
+use crate::tools::search::{Pattern, alternatives, clip, literal_components};
 use crate::wire::GlobInput;
 use crate::workspace::spelling::{parse, show};
 use crate::workspace::walk::{Base, Kind, kind_of};
@@ -42,10 +42,8 @@ pub(super) fn plan(
     limits: &Limits,
 ) -> Result<Plan, Unusable> {
     let unusable = |why: &dyn std::fmt::Display| {
-        Unusable(format!(
-            "The pattern `{}` cannot be used: {why}.",
-            input.pattern
-        ))
+        let shown = clip(&input.pattern, limits.quoted_chars);
+        Unusable(format!("The pattern `{shown}` cannot be used: {why}."))
     };
     let pattern = parse(&input.pattern).map_err(|error| unusable(&error))?;
     let absolute = pattern.starts_with(b"/");
@@ -74,18 +72,18 @@ pub(super) fn plan(
     };
     let all = alternatives(text, limits.glob_alternatives).map_err(|error| unusable(&error))?;
     let mut wild = Vec::new();
-    for plain in all {
-        let plain = tidy(&plain);
-        if plain.starts_with('/') != absolute {
+    for alternative in all {
+        let tidied = tidy(&alternative);
+        if tidied.starts_with('/') != absolute {
             return Err(unusable(
                 &"its alternatives must all be absolute, or none of them",
             ));
         }
-        let (names, rest) = literal_components(&plain);
+        let (names, rest) = literal_components(&tidied);
         if rest.is_empty() {
             plan.look_up(workspace, &start, names.join("/").as_bytes(), directories)?;
         } else {
-            wild.push((plain.clone(), names));
+            wild.push((tidied.clone(), names));
         }
     }
     if let Some((_, first)) = wild.first() {

@@ -103,7 +103,7 @@ fn circular_links_are_not_followed_and_each_file_comes_once() {
     scratch.link("d/up", "..");
     scratch.link("a", "b");
     scratch.link("b", "a");
-    let deep = format!("x/{}f.txt", "d/".repeat(900));
+    let deep = format!("x/{}f.txt", "d/".repeat(400));
     scratch.file(&deep, b"needle");
     let started = Instant::now();
     let answer = scratch.glob("**/*.txt", None);
@@ -256,4 +256,28 @@ fn a_search_that_was_stopped_says_so() {
     scratch.stop.trigger(StopCause::Deadline);
     let answer = scratch.glob("*", None);
     assert_eq!(answer.0.stopped, Some(StopCause::Deadline));
+}
+
+#[test]
+fn a_question_mark_is_one_byte_as_in_ripgrep() {
+    // A shell takes one character; `globset` matches bytes. `*` and literals are the same in both.
+    let scratch = start_scratch(&[("café", ""), ("cafe", "")]);
+    assert_eq!(scratch.glob("caf?", None).lines(), ["cafe"]);
+    assert_eq!(scratch.glob("{caf*,café}", None).lines(), ["cafe", "café"]);
+}
+
+#[test]
+fn what_is_repeated_of_the_input_is_bounded() {
+    let scratch = start_scratch(&[("f", "")]);
+    for pattern in [
+        "é".repeat(1_000_000),
+        format!("[{}", "é".repeat(3_000)),
+        "*".repeat(7_000),
+    ] {
+        let answer = scratch.glob(&pattern, None);
+        let texts = format!("{:?}", answer.0.content);
+        assert!(texts.len() < 4_000, "{} bytes", texts.len());
+        let answer = scratch.grep(&format!("({pattern}"), None);
+        assert!(format!("{:?}", answer.0.content).len() < 8_000);
+    }
 }

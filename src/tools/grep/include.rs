@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use bstr::ByteSlice as _;
 
 use crate::limits::Limits;
-use crate::tools::search::{Pattern, alternatives};
+use crate::tools::search::{Pattern, alternatives, clip};
 use crate::workspace::Workspace;
 use crate::workspace::spelling::parse;
 use crate::workspace::walk::{Claim, Entry};
@@ -30,7 +30,8 @@ impl Include {
         limits: &Limits,
     ) -> Result<Self, String> {
         let refused = |why: &dyn std::fmt::Display| {
-            format!("The filter `{text}` in `glob` cannot be used: {why}.")
+            let shown = clip(text, limits.quoted_chars);
+            format!("The filter `{shown}` in `glob` cannot be used: {why}.")
         };
         let (negated, plain) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),

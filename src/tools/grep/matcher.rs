@@ -2,6 +2,8 @@
 
 use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
 
+use crate::limits::Limits;
+use crate::tools::search::{clip, clip_start};
 use crate::wire::GrepInput;
 
 /// Bytes that a compiled pattern may take: `a{99999999}` is refused rather than built.
@@ -11,7 +13,10 @@ const PATTERN_BYTES: usize = 10 * 1024 * 1024;
 ///
 /// # Errors
 /// A sentence with the reason and the position.
-pub(super) fn build(input: &GrepInput) -> Result<(RegexMatcher, bool, Vec<String>), String> {
+pub(super) fn build(
+    input: &GrepInput,
+    limits: &Limits,
+) -> Result<(RegexMatcher, bool, Vec<String>), String> {
     let pattern = &input.pattern;
     if pattern.is_empty() {
         return Err(
@@ -27,8 +32,12 @@ pub(super) fn build(input: &GrepInput) -> Result<(RegexMatcher, bool, Vec<String
         // `$` is before CRLF, too.
         .crlf(true);
     let refused = |error: &grep_regex::Error| {
+        // The reason stands at the end, after the pattern and a mark below the place.
+        let shown = clip(pattern, limits.quoted_chars);
+        let error = error.to_string();
+        let error = clip_start(&error, 4 * limits.quoted_chars);
         format!(
-            "The pattern `{pattern}` is not a valid regular expression (Rust `regex` syntax; escape special characters \
+            "The pattern `{shown}` is not a valid regular expression (Rust `regex` syntax; escape special characters \
              with `\\` to take them literally):\n{error}"
         )
     };

@@ -170,6 +170,7 @@ impl<'a> FileSearcher<'a> {
                             file,
                             search,
                             at: read,
+                            is_utf16,
                             ends_at_nul: skips_binary && !is_utf16,
                             nul: nul.map(|at| at as u64),
                         };
@@ -243,6 +244,7 @@ struct Rest<'a> {
     file: File,
     search: &'a Search,
     at: u64,
+    is_utf16: bool,
     ends_at_nul: bool,
     nul: Option<u64>,
 }
@@ -258,7 +260,8 @@ impl Read for Rest<'_> {
         let mut read = self.file.read(buffer)?;
         (self.search.tally.bytes).fetch_add(read as u64, Ordering::Relaxed);
         let data = buffer.get(..read).unwrap_or_default();
-        if self.nul.is_none()
+        if !self.is_utf16
+            && self.nul.is_none()
             && let Some(nul) = memchr::memchr(0, data)
         {
             self.nul = Some(self.at + nul as u64);

@@ -126,8 +126,8 @@ impl Sink for LineSink<'_> {
         let ranges = ranges(self.matcher, block, self.cost.matches)?;
         let mut ranges = ranges.iter().peekable();
         let mut start = 0;
-        let mut number = found.line_number().unwrap_or(0);
-        for line in found.lines() {
+        let numbers = found.line_number().unwrap_or(0)..;
+        for (number, line) in numbers.zip(found.lines()) {
             self.found += 1;
             let shown = trim(line);
             while ranges
@@ -142,7 +142,6 @@ impl Sink for LineSink<'_> {
                 self.push(number, Some(hit.start as u64 + 1), shown, &hit);
             }
             start += line.len();
-            number += 1;
         }
         Ok(true)
     }

@@ -79,8 +79,12 @@ mod tests {
             let (left, right) = items.split_at(at.min(items.len()));
             let mut keep = Keep::new(limit, |_| 1);
             let mut other = Keep::new(limit, |_| 1);
-            left.iter().for_each(|&item| keep.offer(item));
-            right.iter().for_each(|&item| other.offer(item));
+            for &item in left {
+                keep.offer(item);
+            }
+            for &item in right {
+                other.offer(item);
+            }
             keep.absorb(other);
             items.sort_unstable();
             items.truncate(limit);

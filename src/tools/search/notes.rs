@@ -1,5 +1,7 @@
 //! The sentences on what a search left out: a partial answer never looks like a whole one.
 
+use std::borrow::Cow;
+
 use rustix::io::Errno;
 
 use crate::limits::Limits;
@@ -17,6 +19,7 @@ pub(in crate::tools) struct Skips {
     /// Files with a line, or for a multi-line search a size, beyond the buffer.
     pub(in crate::tools) too_long: Vec<Vec<u8>>,
     most: usize,
+    chars: usize,
 }
 
 impl Skips {
@@ -27,6 +30,7 @@ impl Skips {
             cut_at_nul: Vec::new(),
             too_long: Vec::new(),
             most: limits.search_named,
+            chars: limits.quoted_chars,
         }
     }
 
@@ -40,7 +44,8 @@ impl Skips {
                 Errno::MFILE | Errno::NFILE => "too many open files".to_owned(),
                 other => std::io::Error::from(other).to_string(),
             };
-            (self.skipped.unreadable).push(format!("{} ({reason})", show(path)));
+            let path = clip_start(&show(path), self.chars);
+            (self.skipped.unreadable).push(format!("{path} ({reason})"));
         }
     }
 
@@ -51,6 +56,7 @@ impl Skips {
             cut_at_nul,
             too_long,
             most: _,
+            chars: _,
         } = other;
         self.skipped.ignored += skipped.ignored;
         self.skipped.binary += skipped.binary;
@@ -72,7 +78,7 @@ impl Skips {
         let mut left_out = Vec::new();
         if skipped.ignored > 0 {
             left_out.push(format!(
-                "{} (and what they hold) by ignore files",
+                "{} named by ignore files, with all below",
                 plural(skipped.ignored, "entry", "entries")
             ));
         }
@@ -111,7 +117,7 @@ impl Skips {
         if !self.cut_at_nul.is_empty() {
             let total = self.cut_at_nul.len() as u64;
             let names: Vec<_> = (self.cut_at_nul.iter().take(self.most))
-                .map(|(path, at)| format!("{} (at byte {at})", show(path)))
+                .map(|(path, at)| format!("{} (at byte {at})", clip_start(&show(path), self.chars)))
                 .collect();
             notes.push(format!(
                 "Searched only up to a NUL byte: {}. Give the file itself as `path` to search all of it.",
@@ -120,7 +126,7 @@ impl Skips {
         }
         if !self.too_long.is_empty() {
             let names: Vec<_> = (self.too_long.iter().take(self.most))
-                .map(|path| show(path).into_owned())
+                .map(|path| clip_start(&show(path), self.chars))
                 .collect();
             notes.push(format!(
                 "Not searched to the end, because a line (or the file, for a search across lines) is too large for the \
@@ -133,7 +139,7 @@ impl Skips {
 }
 
 /// Returns names, and how many more there are.
-pub(in crate::tools) fn named(names: &[String], total: u64) -> String {
+fn named(names: &[String], total: u64) -> String {
     let listed = names.join(", ");
     match total.saturating_sub(names.len() as u64) {
         0 => listed,
@@ -166,4 +172,20 @@ pub(in crate::tools) fn stopped_note(cause: StopCause, seen: u64) -> String {
         "{why} before the search was done, after {}: this answer is partial.",
         plural(seen, "entry", "entries")
     )
+}
+
+/// Returns the end of a text that is too long to repeat: of a path the name tells most.
+pub(in crate::tools) fn clip_start(text: &str, chars: usize) -> String {
+    match text.char_indices().rev().nth(chars.saturating_sub(1)) {
+        Some((at, _)) if at > 0 => format!("…{}", text.get(at..).unwrap_or_default()),
+        _ => text.to_owned(),
+    }
+}
+
+/// Returns the beginning of a text that is too long to repeat.
+pub(in crate::tools) fn clip(text: &str, chars: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(chars) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()).into(),
+        None => text.into(),
+    }
 }

@@ -3,12 +3,13 @@
 //! `globset` decides whether a path matches. The components tell where a walk may begin, where it may stop, and which
 //! names no ignore rule may hide because the caller wrote them.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use globset::{Candidate, Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 
+use super::braces::expand;
 use crate::workspace::walk::Claim;
 
 /// Why a pattern cannot be used; the text is a part of a sentence.
@@ -105,15 +106,22 @@ fn descend(parts: &[Component], depth: usize, name: &[u8]) -> Claim {
     }
 }
 
+/// Longest pattern: no path is longer, and what a pattern costs to compile grows with it.
+const PATTERN_BYTES: usize = 8 * 1024;
+
 /// Returns the plain patterns that a pattern with braces stands for, and for each with brackets the one that takes the
 /// brackets as they are written: `app/[id]/page.tsx` is a name more often than a class.
 ///
 /// # Errors
 /// [`BadPattern`] for a faulty pattern, or one that stands for more than `most`.
 pub(in crate::tools) fn alternatives(text: &str, most: usize) -> Result<Vec<String>, BadPattern> {
+    if text.len() > PATTERN_BYTES {
+        return Err(BadPattern(format!(
+            "it is longer than {PATTERN_BYTES} bytes"
+        )));
+    }
     compile(text)?;
-    let mut out = Vec::new();
-    expand(text, most, &mut out)?;
+    let mut out = expand(text, most)?;
     let bracketed: Vec<_> = (out.iter())
         .filter(|plain| plain.contains('['))
         .map(|plain| unbracket(plain))
@@ -121,74 +129,6 @@ pub(in crate::tools) fn alternatives(text: &str, most: usize) -> Result<Vec<Stri
         .collect();
     out.extend(bracketed);
     Ok(out)
-}
-
-/// Replaces the first pair of braces by each of its alternatives, and goes on with those.
-fn expand(text: &str, most: usize, out: &mut Vec<String>) -> Result<(), BadPattern> {
-    let Some((head, middle, tail)) = first_braces(text) else {
-        if out.len() >= most {
-            return Err(BadPattern(format!(
-                "its braces stand for more than {most} patterns; use fewer"
-            )));
-        }
-        out.push(text.to_owned());
-        return Ok(());
-    };
-    for alternative in middle {
-        expand(&format!("{head}{alternative}{tail}"), most, out)?;
-    }
-    Ok(())
-}
-
-/// Splits at the first braces outside of classes: what stands before, the alternatives, what stands after.
-fn first_braces(text: &str) -> Option<(&str, Vec<&str>, &str)> {
-    let mut open = None;
-    let mut depth = 0_usize;
-    let mut alternatives = Vec::new();
-    let mut chars = text.char_indices();
-    while let Some((at, char)) = chars.next() {
-        match char {
-            '\\' => {
-                chars.next();
-            }
-            '[' => {
-                let rest = text.get(at..).unwrap_or_default();
-                if let Some(end) = class_end(rest) {
-                    while chars.clone().next().is_some_and(|(i, _)| i < at + end) {
-                        chars.next();
-                    }
-                }
-            }
-            '{' => {
-                depth += 1;
-                open = open.or(Some((at, at + 1)));
-            }
-            ',' if depth == 1 => {
-                let (start, from) = open?;
-                alternatives.push(text.get(from..at)?);
-                open = Some((start, at + 1));
-            }
-            '}' if depth > 0 => {
-                depth -= 1;
-                if depth == 0 {
-                    let (start, from) = open?;
-                    alternatives.push(text.get(from..at)?);
-                    return Some((text.get(..start)?, alternatives, text.get(at + 1..)?));
-                }
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
-/// Returns the length of the class that a text begins with.
-fn class_end(text: &str) -> Option<usize> {
-    let inner = text.strip_prefix('[')?;
-    let inner = inner.strip_prefix(['!', '^']).unwrap_or(inner);
-    let inner = inner.strip_prefix(']').unwrap_or(inner);
-    let close = inner.find(']')?;
-    Some(text.len() - inner.len() + close + 1)
 }
 
 fn unbracket(text: &str) -> String {
@@ -305,7 +245,11 @@ mod tests {
         for text in ["{unclosed", "[unclosed", "a[z-a]", "a}b{", "x\\"] {
             assert!(alternatives(text, 100).is_err(), "{text} was taken");
         }
-        assert!(alternatives(&"{a,b}".repeat(20), 100).is_err());
+        for many in ["{a,b}", "{a}", "{a,{b,"] {
+            for times in [2_000, 200_000] {
+                alternatives(&many.repeat(times), 100).unwrap_err();
+            }
+        }
     }
 
     #[test]

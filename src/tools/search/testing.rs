@@ -94,9 +94,9 @@ impl Scratch {
 
     pub(in crate::tools) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(async {
-            tokio::time::timeout(Duration::from_secs(60), future)
+            tokio::time::timeout(Duration::from_mins(1), future)
                 .await
-                .expect("the tool gave no answer within 60 s")
+                .expect("the tool gave no answer within a minute")
         })
     }
 

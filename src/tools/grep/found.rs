@@ -1,0 +1,145 @@
+//! What one thread of a search has found, and how it comes by it.
+
+use std::fs::File;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+
+use super::Wanted;
+use super::search_file::{Cost, End, FileSearcher, Outcome};
+use super::sink::FileHits;
+use crate::tools::search::{Keep, Search, Skips};
+use crate::workspace::walk::{Claim, Entry, Kind, Visitor};
+
+/// What one thread has found.
+pub(super) struct Found {
+    pub(super) keep: Keep<FileHits>,
+    /// Matching lines seen.
+    pub(super) total: u64,
+    /// Whether each was counted.
+    pub(super) exact: bool,
+    /// Files searched.
+    pub(super) searched: u64,
+    pub(super) skips: Skips,
+}
+
+impl Found {
+    pub(super) fn new(search: &Search) -> Self {
+        let cost = Cost::of(&search.limits);
+        Self {
+            keep: Keep::new(cost.limit(), FileHits::weight),
+            total: 0,
+            exact: true,
+            searched: 0,
+            skips: Skips::new(&search.limits),
+        }
+    }
+
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.total += other.total;
+        self.exact &= other.exact;
+        self.searched += other.searched;
+        self.keep.absorb(other.keep);
+        self.skips.absorb(other.skips);
+    }
+
+    /// Searches one file; returns where it holds a NUL though that did not end the search.
+    pub(super) fn search(
+        &mut self,
+        search: &Search,
+        files: &mut FileSearcher<'_>,
+        path: &[u8],
+        file: File,
+        size: u64,
+    ) -> Option<u64> {
+        let drop_lines = self.keep.would_drop(|kept| kept.path.as_slice() <= path);
+        let most = search.limits.grep_counted;
+        if drop_lines && search.tally.hits.load(Ordering::Relaxed) >= most {
+            self.exact = false;
+            return None;
+        }
+        self.searched += 1;
+        search.tally.files.fetch_add(1, Ordering::Relaxed);
+        let Outcome {
+            hits,
+            found,
+            counted_all,
+            end,
+        } = files.search(path, file, size, !drop_lines);
+        self.total += found;
+        self.exact &= counted_all;
+        if hits.matches > 0 {
+            self.keep.offer(hits);
+        }
+        match end {
+            End::Whole => None,
+            End::Nul(at) => Some(at),
+            End::Binary => {
+                self.skips.skipped.binary += 1;
+                None
+            }
+            End::CutAtNul(at) => {
+                self.skips.skipped.binary += 1;
+                self.skips.cut_at_nul.push((path.to_vec(), at));
+                None
+            }
+            End::TooLong => {
+                self.exact = false;
+                self.skips.too_long.push(path.to_vec());
+                None
+            }
+            End::Failed(why) => {
+                self.skips.unreadable(path, why);
+                None
+            }
+        }
+    }
+}
+
+/// One thread of a search below a directory.
+pub(super) struct Grepper<'a> {
+    pub(super) wanted: &'a Wanted<'a>,
+    pub(super) files: FileSearcher<'a>,
+    pub(super) found: Found,
+}
+
+impl Visitor for Grepper<'_> {
+    fn claim(&self, entry: &Entry<'_>) -> Claim {
+        match (&self.wanted.include, entry.kind) {
+            (_, Kind::Directory) => Claim::No,
+            (None, _) => Claim::UnlessIgnored,
+            (Some(include), _) => include.claim(entry),
+        }
+    }
+
+    fn descend(&self, entry: &Entry<'_>) -> Claim {
+        match &self.wanted.include {
+            None => Claim::UnlessIgnored,
+            Some(include) => include.descend(entry),
+        }
+    }
+
+    fn take(&mut self, entry: &Entry<'_>) {
+        match entry.kind {
+            Kind::Directory => {}
+            Kind::Link => self.found.skips.skipped.not_followed += 1,
+            Kind::Special => self.found.skips.skipped.special += 1,
+            Kind::File | Kind::Unknown => match entry.open() {
+                Ok(Some((file, size))) => {
+                    let (search, files) = (self.wanted.search, &mut self.files);
+                    self.found.search(search, files, entry.path, file, size);
+                }
+                Ok(None) => {}
+                Err(why) => self.found.skips.unreadable(entry.path, why),
+            },
+        }
+    }
+
+    fn unreadable(&mut self, path: &[u8], why: Errno) {
+        self.found.skips.unreadable(path, why);
+    }
+
+    fn ignored(&mut self) {
+        self.found.skips.skipped.ignored += 1;
+    }
+}
