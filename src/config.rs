@@ -138,19 +138,27 @@ impl Settings {
                 path.display()
             ))
         })?;
-        toml::from_str(&text).map_err(|error| {
-            let line = error.span().map_or(0, |span| {
-                text.bytes()
-                    .take(span.start)
-                    .filter(|byte| *byte == b'\n')
-                    .count()
-            });
-            let message = error.message().replace('\n', " ");
+        let wrong = |line: usize, what: String| {
+            let what = what.replace('\n', " ");
             ConfigError(format!(
-                "configuration file `{}`, line {}: {message}",
+                "configuration file `{}`, line {line}: {}",
                 path.display(),
-                line + 1
+                what.trim_end()
             ))
+        };
+        let line_of = |error: &toml::de::Error| {
+            let before = error.span().map_or(0, |span| span.start);
+            text.bytes()
+                .take(before)
+                .filter(|byte| *byte == b'\n')
+                .count()
+                + 1
+        };
+        let document = toml::Deserializer::parse(&text)
+            .map_err(|error| wrong(line_of(&error), error.message().to_owned()))?;
+        serde_path_to_error::deserialize(document).map_err(|error| {
+            let (key, error) = (error.path().to_string(), error.into_inner());
+            wrong(line_of(&error), format!("`{key}`: {}", error.message()))
         })
     }
 

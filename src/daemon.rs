@@ -2,18 +2,17 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::dispatch::{Facts, Hub, ToolPolicy, Toolbox, offer};
 use crate::limits::Limits;
-use crate::net::{Access, accept};
+use crate::net::{Access, IoThread};
 use crate::process::{ProcessConfig, Processes};
 use crate::wire::CapabilitiesUpdate;
 use crate::workspace::{OpenError, Workspace};
@@ -95,11 +94,14 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Binds the address. Needs a runtime.
+    /// Binds the address. Calls will run on the current runtime.
     ///
     /// # Errors
     /// [`StartError`] names what is in the way.
-    pub async fn bind(
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn bind(
         machine: Machine,
         config: &Config,
         key: Option<String>,
@@ -119,7 +121,7 @@ impl Daemon {
             address: config.listen,
             source,
         };
-        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let listener = TcpListener::bind(config.listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let access = Access {
             key,
@@ -156,15 +158,15 @@ impl Daemon {
         stop: impl Future<Output = &'static str> + Send,
         hurry: CancellationToken,
     ) -> io::Result<()> {
-        let limits = self.machine.limits;
+        let limits = Arc::clone(&self.machine.limits);
         let stop_accepting = CancellationToken::new();
-        let mut accepting = tokio::spawn(accept(
+        let mut connections = IoThread::start(
             self.listener,
             self.hub.clone(),
             self.access,
             Arc::clone(&limits),
             stop_accepting.clone(),
-        ));
+        )?;
         let upkeep = async {
             // Ahead of the first command, which would otherwise wait for it.
             self.machine.facts.processes.warm_up().await;
@@ -178,16 +180,15 @@ impl Daemon {
         };
         let reason = tokio::select! {
             reason = stop => reason,
-            failed = &mut accepting => return failed.map_err(io::Error::other)?,
+            failed = connections.ended() => return failed,
             () = upkeep => "unreachable",
         };
         tracing::info!(reason, "stopping");
         stop_accepting.cancel();
         self.hub.shut_down(reason, &hurry).await;
         let flush = limits.flush_timeout + limits.close_timeout;
-        if timeout(flush, &mut accepting).await.is_err() {
+        if timeout(flush, connections.ended()).await.is_err() {
             tracing::warn!("a harness did not read its last messages in time");
-            accepting.abort();
         }
         tracing::info!("stopped");
         Ok(())

@@ -1,4 +1,41 @@
 //! An executor daemon: the hands of an AI agent.
+//!
+//! A *harness* runs the model; this *executor* runs the model's tool calls where the code is. They talk over a
+//! WebSocket, in the protocol that `contracts/` defines.
+//!
+//! # The map
+//! ```text
+//! main ─► cli ─► daemon ─► net ─► dispatch ─► tools ─► workspace   (only door to files)
+//!                            │        │          └───► process     (only door to programs)
+//!                            └► wire ◄┘ (types only)
+//! harness ─► wire, net::link      (the other end: `call`, `demo`)
+//! ```
+//! - `cli`: the subcommands. The only room that prints, exits and reads the environment.
+//! - `config`: one checked configuration from flags, environment and file. `limits`: every bound of the daemon.
+//! - `daemon`: puts the rooms together behind a listener.
+//! - `net`: bytes. Accepts connections; a task reads each and never waits, another writes.
+//! - `dispatch`: sessions and calls. Admits without waiting, runs under one deadline, answers exactly once.
+//! - `tools`: one tool, one file; plain inputs, plain outputs.
+//! - `workspace`: paths below an open directory, reads, atomic replacement, walks.
+//! - `process`: one supervised tree of processes per command, login environment, output, orphans.
+//! - `wire`: what crosses the socket, as types.
+//! - `harness`: a small client.
+//! - `state`: the state directory and keys. `secret`: random tokens and their comparison.
+//! - `stop`, `progress`, `shutdown`, `telemetry`: leaves that anybody may use: why a call ends early, what it tells
+//!   meanwhile, the process's signals, logs.
+//!
+//! # One call
+//! `net/connection` reads a frame, `wire/codec` types it, `dispatch/receive` routes it, `dispatch/admit` reserves its
+//! answer's slot, `dispatch/run` runs the tool, `dispatch/deliver` keeps and queues the result, the writer in
+//! `net/connection` sends it.
+//!
+//! # What is never there
+//! - `wire` knows no runtime and no file. `net` knows no tool. `dispatch` knows neither socket nor spelling. `tools`
+//!   see no JSON text, no socket and no session.
+//! - Nothing outside `workspace` opens a path of a workspace; nothing outside `process` starts a program.
+//! - No unbounded queue, buffer or wait. No `unsafe`.
+//!
+//! `tests/it/tidy.rs` holds these.
 
 pub mod cli;
 pub mod config;

@@ -40,7 +40,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     let runtime = super::runtime()?;
     let served = runtime.block_on(async {
         let signals = Signals::new()?;
-        let daemon = Daemon::bind(machine, &config, key, Arc::new(BuiltIn)).await?;
+        let daemon = Daemon::bind(machine, &config, key, Arc::new(BuiltIn))?;
         anstream::println!("listening on ws://{}", daemon.address());
         tracing::info!(address = %daemon.address(), "serving");
         let (stopped, stop) = oneshot::channel();

@@ -90,10 +90,11 @@ impl Connection {
         });
         let ticket = Ticket::new(hub.clone(), &call, stop, slot, received);
         let token = tracker.token();
-        hub.0.calls.spawn(async move {
+        let run = async move {
             ticket.run(call, work, &offer, deadline).await;
             drop(token);
-        });
+        };
+        hub.0.calls.spawn_on(run, &hub.0.workers);
     }
 }
 

@@ -10,7 +10,9 @@
 mod admit;
 mod answer;
 mod capabilities;
+mod close;
 mod deliver;
+mod hold;
 mod outbox;
 mod receive;
 mod registry;
@@ -24,6 +26,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
@@ -54,6 +57,8 @@ struct Inner {
     slots: Arc<Semaphore>,
     /// Every call, so that shutdown can wait for them.
     calls: TaskTracker,
+    /// Where calls run. Connections have a thread of their own, so that no amount of work keeps a ping waiting.
+    workers: Handle,
     /// Bytes of all kept results.
     kept_bytes: Arc<AtomicUsize>,
 }
@@ -122,10 +127,13 @@ impl Drop for Connection {
 }
 
 impl Hub {
-    /// Makes a hub over `workspace`. `offer` is what it advertises until [`Hub::reoffer`].
+    /// Makes a hub over `workspace` whose calls run on the current runtime. `offer` is what it advertises until [`Hub::reoffer`].
     ///
     /// # Errors
     /// The kernel gives no random bytes for the instance id.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
     pub fn new(
         limits: &Arc<Limits>,
         workspace: Workspace,
@@ -149,6 +157,7 @@ impl Hub {
             }),
             slots: Arc::new(Semaphore::new(limits.max_concurrent_calls)),
             calls: TaskTracker::new(),
+            workers: Handle::current(),
             kept_bytes: Arc::default(),
         })))
     }

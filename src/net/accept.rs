@@ -41,13 +41,14 @@ impl std::fmt::Debug for Access {
 ///
 /// # Errors
 /// The listener itself fails; a failure of one connection ends that connection only.
-pub async fn accept(
-    listener: TcpListener,
+pub(super) async fn accept(
+    listener: std::net::TcpListener,
     hub: Hub,
     access: Access,
     limits: Arc<Limits>,
     stop: CancellationToken,
 ) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
     let access = Arc::new(access);
     let places = Arc::new(Semaphore::new(limits.max_connections));
     let connections = TaskTracker::new();

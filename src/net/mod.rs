@@ -5,7 +5,9 @@
 
 mod accept;
 mod connection;
+mod io_thread;
 mod link;
 
-pub use accept::{Access, accept};
+pub use accept::Access;
+pub use io_thread::IoThread;
 pub use link::{Link, LinkError, socket_config};

@@ -398,7 +398,7 @@ async fn with_two_sleeps(markers: [&str; 2]) -> (crate::support::binary::Server,
     .await;
     for command in [
         format!("echo started; {}", markers[0]),
-        format!("echo started; setsid {}", markers[1]),
+        format!("echo started; setsid -w {}", markers[1]),
     ] {
         client.send_call("bash", json!({"command": command})).await;
         client.expect("tool.progress").await;

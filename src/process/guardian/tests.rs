@@ -1,3 +1,5 @@
+//! The guardian and its daemon, played by the test program itself.
+
 #![expect(
     clippy::disallowed_methods,
     clippy::exit,

@@ -80,9 +80,8 @@ pub fn start_executor_with(options: Options) -> Executor {
             let machine =
                 Machine::probe(&config, std::env::vars_os().collect(), "tester".to_owned())
                     .unwrap();
-            let daemon = Daemon::bind(machine, &config, Some(KEY.to_owned()), options.toolbox)
-                .await
-                .unwrap();
+            let daemon =
+                Daemon::bind(machine, &config, Some(KEY.to_owned()), options.toolbox).unwrap();
             started.send((daemon.address(), daemon.offers())).unwrap();
             let stop = async { stopped.await.unwrap_or("the test is over") };
             daemon.run(stop, CancellationToken::new()).await.unwrap();

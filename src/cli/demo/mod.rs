@@ -1,12 +1,13 @@
 //! `demo`: an executor over a scratch workspace, driven as a harness would.
 
+mod steps;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
-use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -18,9 +19,10 @@ use crate::dispatch::BuiltIn;
 use crate::harness::{Harness, HarnessError, Target};
 use crate::telemetry::{self, LogFormat, LogLevel, chain};
 use crate::wire::{
-    ContentBlock, DeadlineMs, Outcome, ResultAck, SessionId, ToHarness, ToolCall, ToolCallId,
-    ToolCancel, ToolResult,
+    ContentBlock, DeadlineMs, ResultAck, SessionId, ToHarness, ToolCall, ToolCallId, ToolCancel,
+    ToolResult,
 };
+use steps::{Step, steps};
 
 const CALL: Style = AnsiColor::Cyan.on_default().bold();
 const DIM: Style = Style::new().dimmed();
@@ -29,128 +31,6 @@ const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// No step of the demo takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(15);
-
-/// One call of the demo, and what must come of it.
-struct Step {
-    title: &'static str,
-    name: &'static str,
-    input: Value,
-    /// Cancel it when its first progress comes.
-    cancel: bool,
-    deadline_ms: Option<u64>,
-    outcome: Outcome,
-    is_error: bool,
-    /// What block 0 must hold.
-    holds: &'static str,
-}
-
-impl Step {
-    fn new(title: &'static str, name: &'static str, input: Value, holds: &'static str) -> Self {
-        Self {
-            title,
-            name,
-            input,
-            cancel: false,
-            deadline_ms: None,
-            outcome: Outcome::Succeeded,
-            is_error: false,
-            holds,
-        }
-    }
-
-    fn ends(self, outcome: Outcome) -> Self {
-        Self {
-            outcome,
-            is_error: true,
-            ..self
-        }
-    }
-}
-
-fn steps() -> Vec<Step> {
-    let program = "fn main() {\n    println!(\"hello\");\n}\n";
-    vec![
-        Step::new(
-            "run a command",
-            "bash",
-            json!({"command": "echo hi"}),
-            "hi\nexit_code: 0",
-        ),
-        Step::new(
-            "write a file, with its directory",
-            "write",
-            json!({"path": "src/main.rs", "content": program}),
-            "(created)",
-        ),
-        Step::new(
-            "read it back",
-            "read",
-            json!({"path": "src/main.rs"}),
-            program,
-        ),
-        Step::new(
-            "change one place",
-            "edit",
-            json!({"path": "src/main.rs", "old_string": "\"hello\"", "new_string": "\"hello, hands\""}),
-            "1 replacement",
-        ),
-        Step::new(
-            "find files by name",
-            "glob",
-            json!({"pattern": "**/*.rs"}),
-            "src/main.rs",
-        ),
-        Step::new(
-            "find lines by content",
-            "grep",
-            json!({"pattern": "hello, \\w+"}),
-            "src/main.rs:2:",
-        ),
-        Step::new("list a directory", "list_files", json!({}), "src/"),
-        Step::new(
-            "stream a command",
-            "bash",
-            json!({"command": "for step in one two three; do echo step $step; sleep 0.3; done"}),
-            "step three",
-        ),
-        Step {
-            cancel: true,
-            ..Step::new(
-                "cancel a command",
-                "bash",
-                json!({"command": "echo working; sleep 60"}),
-                "working",
-            )
-            .ends(Outcome::Cancelled)
-        },
-        Step {
-            deadline_ms: Some(500),
-            ..Step::new(
-                "let a deadline pass",
-                "bash",
-                json!({"command": "echo waiting; sleep 60"}),
-                "waiting",
-            )
-            .ends(Outcome::TimedOut)
-        },
-        Step::new(
-            "give a bad input",
-            "bash",
-            json!({"comand": "echo hi"}),
-            "command",
-        )
-        .ends(Outcome::Failed),
-        Step {
-            is_error: true,
-            ..Step::new(
-                "read what is not there",
-                "read",
-                json!({"path": "missing.txt"}),
-                "missing.txt",
-            )
-        },
-    ]
-}
 
 /// Runs the demo. Exit status 0 only if each call came out as it should.
 pub(super) fn run() -> Result<ExitCode, Failure> {
@@ -165,7 +45,7 @@ pub(super) fn run() -> Result<ExitCode, Failure> {
     let machine = Machine::probe(&config, host::environment(), host::user())?;
     let key = crate::secret::token().map_err(std::io::Error::other)?;
     let wrong = super::runtime()?.block_on(async {
-        let daemon = Daemon::bind(machine, &config, Some(key.clone()), Arc::new(BuiltIn)).await?;
+        let daemon = Daemon::bind(machine, &config, Some(key.clone()), Arc::new(BuiltIn))?;
         let target = Target {
             url: format!("ws://{}", daemon.address()),
             key: Some(key),

@@ -1,0 +1,86 @@
+//! How a session ends: its calls are stopped, its processes ended, its holder told.
+
+use std::time::Instant;
+
+use super::hold::in_use;
+use super::session::SessionRefused;
+use super::{Hub, PeerId};
+use crate::stop::StopCause;
+use crate::wire::{CloseReason, ErrorCode, SessionClose, SessionClosed, SessionId};
+
+impl Hub {
+    /// Acts on `session.close`.
+    pub(super) fn close_session(
+        &self,
+        peer: PeerId,
+        close: SessionClose,
+    ) -> Result<(), SessionRefused> {
+        let state = self.state();
+        match state
+            .sessions
+            .get(&close.session_id)
+            .map(|session| session.holder)
+        {
+            None => Err(SessionRefused::new(
+                ErrorCode::SessionClosed,
+                "this session is not open",
+            )),
+            Some(Some(holder)) if holder != peer => Err(in_use()),
+            Some(_) => {
+                drop(state);
+                self.begin_close(
+                    close.session_id,
+                    CloseReason::ClosedByHarness,
+                    StopCause::Cancelled,
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Stops a session's calls, ends its processes, then says so to its holder.
+    pub(super) fn begin_close(&self, id: SessionId, reason: CloseReason, cause: StopCause) {
+        let mut state = self.state();
+        let Some(session) = state.sessions.get_mut(&id) else {
+            return;
+        };
+        if std::mem::replace(&mut session.closing, true) {
+            return;
+        }
+        session.stop_all(cause);
+        session.calls.close();
+        let (calls, processes) = (session.calls.clone(), session.processes.clone());
+        drop(state);
+        let hub = self.clone();
+        let close = async move {
+            calls.wait().await;
+            let processes_killed = processes.close().await;
+            let mut state = hub.state();
+            let holder = state
+                .sessions
+                .remove(&id, &hub.0.limits)
+                .and_then(|session| session.holder);
+            if let Some(peer) = holder.and_then(|peer| state.peers.get(&peer)) {
+                peer.outbox.control(SessionClosed {
+                    session_id: id.clone(),
+                    reason,
+                    processes_killed,
+                });
+            }
+            drop(state);
+            tracing::info!(session = %id, ?reason, processes_killed, "session closed");
+        };
+        self.0.calls.spawn_on(close, &self.0.workers);
+    }
+
+    /// Closes sessions that nobody came back to. Called at an interval.
+    pub fn expire_sessions(&self) {
+        let expired = self
+            .state()
+            .sessions
+            .expired(&self.0.limits, Instant::now());
+        for id in expired {
+            self.begin_close(id, CloseReason::Expired, StopCause::Cancelled);
+        }
+    }
+}
