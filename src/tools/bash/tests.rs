@@ -763,7 +763,13 @@ async fn start_up_files_that_misbehave_do_no_harm() {
         "trap '' TERM PIPE; yes & sleep 7309",
         "while :; do :; done",
     ] {
-        let scene = Scene::start();
+        let patience = Duration::from_millis(1_300);
+        let limits = Limits {
+            login_env_patience: patience,
+            kill_grace: Duration::from_millis(100),
+            ..Limits::default()
+        };
+        let scene = Scene::start_with(limits, ProcessConfig::default(), &[]);
         std::fs::write(scene.home().join(".bash_profile"), profile).unwrap();
         let begun = Instant::now();
         assert_eq!(
@@ -788,6 +794,24 @@ async fn start_up_files_that_misbehave_do_no_harm() {
             begun.elapsed()
         );
         check_gone("sleep 7309");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_start_up_file_is_not_broken_off_and_counts_once_it_has_ended() {
+    let limits = Limits {
+        login_env_timeout: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let scene = Scene::start_with(limits, ProcessConfig::default(), &[]);
+    std::fs::write(scene.home().join(".profile"), "sleep 0.4; export LOGGED=in").unwrap();
+    assert_eq!(
+        scene.run("echo ${LOGGED-out}").await.text(),
+        "out\nexit_code: 0"
+    );
+    let until = Instant::now() + Duration::from_secs(5);
+    while scene.run("echo ${LOGGED-out}").await.text() != "in\nexit_code: 0" {
+        assert!(Instant::now() < until, "the environment does not come");
     }
 }
 
