@@ -200,14 +200,9 @@ async fn a_quiet_background_process_does_not_hold_the_call_and_ends_with_the_ses
         assert!(begun.elapsed() < Duration::from_secs(2), "{command}");
         assert!(ended.text().starts_with("done\n"), "{ended:?}");
         assert_eq!(ended.details().cause, EndCause::Exited);
-        let background = &ended.details().background;
-        assert!(
-            background
-                .iter()
-                .any(|process| process.command.contains("7301")),
-            "{command}: {ended:?}"
-        );
-        assert!(ended.notes().contains("7301"), "{ended:?}");
+        // What is listed may not have got so far as to become what it runs.
+        assert_eq!(ended.details().background.len(), 1, "{command}: {ended:?}");
+        assert!(ended.notes().contains("left running"), "{ended:?}");
     }
     assert_eq!(scene.close().await, 5);
     check_gone("sleep 7301");
