@@ -19,6 +19,7 @@ use crate::workspace::Workspace;
 /// A workspace, a home and a session in it; what the session left is ended with it.
 struct Scene {
     dir: tempfile::TempDir,
+    processes: Processes,
     ctx: Ctx,
 }
 
@@ -44,7 +45,11 @@ impl Scene {
             limits,
             max_result_bytes: 1024 * 1024,
         };
-        Self { dir, ctx }
+        Self {
+            dir,
+            processes,
+            ctx,
+        }
     }
 
     fn root(&self) -> &Path {
@@ -758,9 +763,7 @@ async fn start_up_files_that_misbehave_do_no_harm() {
         "trap '' TERM PIPE; yes & sleep 7309",
         "while :; do :; done",
     ] {
-        let patience = Duration::from_millis(1_300);
         let limits = Limits {
-            login_env_patience: patience,
             kill_grace: Duration::from_millis(100),
             ..Limits::default()
         };
@@ -788,6 +791,7 @@ async fn start_up_files_that_misbehave_do_no_harm() {
             "{profile}: {:?}",
             begun.elapsed()
         );
+        scene.processes.close().await;
         check_gone("sleep 7309");
     }
 }
