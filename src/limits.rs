@@ -94,6 +94,9 @@ pub struct Limits {
     /// Environment given to commands; above it functions of the login shell are left out. The kernel refuses
     /// arguments and environment above 2 MiB together (execve(2), with the usual 8 MiB stack).
     pub login_env_bytes: usize,
+    /// How long a login shell that is slow may go on behind the commands; ended in the middle of its work, a
+    /// start-up file may leave a lock behind that holds up every later login.
+    pub login_env_patience: Duration,
     /// Longest that capturing the login environment may hold up a command (protocol section 5.1).
     pub login_env_timeout: Duration,
     /// File and search jobs that run at one time: more of them only cost memory (measured: four keep a
@@ -205,6 +208,7 @@ impl Default for Limits {
             spill_workspace_bytes: 1_024 * MIB as u64,
             max_background: 64,
             login_env_bytes: MIB,
+            login_env_patience: Duration::from_secs(10),
             login_env_timeout: Duration::from_secs(1),
             max_blocking_jobs: 4,
             blocking_grace: Duration::from_secs(2),

@@ -127,6 +127,13 @@ pub(super) fn abandon(pid: u32) {
     awaited().remove(&pid);
 }
 
+/// Returns the children that have a waiter of their own, but for one.
+pub(super) fn awaited_but(pid: u32) -> HashSet<u32> {
+    let mut others = awaited().clone();
+    others.remove(&pid);
+    others
+}
+
 /// Returns whether this process has children at all, running or dead; one system call.
 pub(super) fn any() -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -143,7 +150,7 @@ pub(super) fn is_adopted(entry: &Entry) -> bool {
 pub(super) fn reap_adopted() -> usize {
     let me = std::process::id();
     let mut alive = 0;
-    for entry in table::snapshot(0).entries {
+    for entry in table::snapshot(&HashSet::new()).entries {
         if entry.ppid != me {
             continue;
         }

@@ -3,6 +3,7 @@
 //! It must never run anything but the daemon, hold anything but numbers, or end before the last process it is
 //! responsible for.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -123,7 +124,7 @@ fn reap(pid: u32) {
 
 fn own_children() -> impl Iterator<Item = u32> {
     let me = std::process::id();
-    let entries = table::snapshot(0).entries.into_iter();
+    let entries = table::snapshot(&HashSet::new()).entries.into_iter();
     entries
         .filter(move |entry| entry.ppid == me)
         .map(|entry| entry.pid)

@@ -7,7 +7,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::base_env::{self, Env};
 use super::login_shell;
@@ -26,10 +30,15 @@ pub(super) struct LoginEnv {
     cached: Mutex<Option<Arc<Cached>>>,
     /// Held by the one that captures, so that others wait for its result.
     capturing: tokio::sync::Mutex<()>,
+    turns: AtomicU64,
+    captures: TaskTracker,
+    closing: CancellationToken,
 }
 
 #[derive(Debug)]
 struct Cached {
+    /// Counts the captures; a late one must not take the place of a newer.
+    turn: u64,
     watched: Vec<(PathBuf, Option<Stamp>)>,
     env: Arc<Env>,
 }
@@ -45,11 +54,15 @@ impl LoginEnv {
             limits,
             cached: Mutex::default(),
             capturing: tokio::sync::Mutex::default(),
+            turns: AtomicU64::new(0),
+            captures: TaskTracker::new(),
+            closing: CancellationToken::new(),
         }
     }
 
-    /// Returns the environment; captures it where there is none yet or a start-up file has changed.
-    pub(super) async fn get(&self, shell: &Path) -> Arc<Env> {
+    /// Returns the environment; captures it where there is none yet or a start-up file has changed. Where that takes
+    /// too long, commands get the daemon's environment until it has come.
+    pub(super) async fn get(self: &Arc<Self>, shell: &Path) -> Arc<Env> {
         if let Some(env) = self.current() {
             return env;
         }
@@ -59,20 +72,52 @@ impl LoginEnv {
         }
         // The stamps come first: a change during the capture makes the next command capture again.
         let watched = self.startup_files();
-        let env = match self.capture(shell).await {
-            Ok(env) => env,
-            Err(error) => {
-                tracing::warn!(%error, "the login environment could not be captured; commands get the daemon's");
-                self.base.clone()
-            }
+        let turn = self.turns.fetch_add(1, Ordering::AcqRel) + 1;
+        let base = Arc::new(self.base.clone());
+        let late = Cached {
+            turn,
+            watched: watched.clone(),
+            env: Arc::clone(&base),
         };
-        let env = Arc::new(env);
-        let cached = Arc::new(Cached {
-            watched,
-            env: Arc::clone(&env),
+        let (login, shell) = (Arc::clone(self), shell.to_owned());
+        let capture = self.captures.spawn(async move {
+            let env = match login.capture(&shell).await {
+                Ok(env) => Arc::new(env),
+                Err(error) => {
+                    tracing::warn!(%error, "the login environment could not be captured; commands get the daemon's");
+                    base
+                }
+            };
+            login.store(Cached { turn, watched, env }, true);
         });
-        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(cached);
-        env
+        if tokio::time::timeout(self.limits.login_env_timeout, capture)
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                "a start-up file is slow; until it has ended, commands get the daemon's environment"
+            );
+        }
+        self.store(late, false)
+    }
+
+    /// Ends a login shell that is still running.
+    pub(super) async fn close(&self) {
+        self.closing.cancel();
+        self.captures.close();
+        self.captures.wait().await;
+    }
+
+    /// Remembers an environment unless a later turn has one, or this turn has one and it is not to be replaced;
+    /// returns the one that is remembered.
+    fn store(&self, new: Cached, replace: bool) -> Arc<Env> {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*cached {
+            Some(old) if old.turn > new.turn || (old.turn == new.turn && !replace) => {
+                Arc::clone(&old.env)
+            }
+            _ => Arc::clone(&cached.insert(Arc::new(new)).env),
+        }
     }
 
     fn current(&self) -> Option<Arc<Env>> {
@@ -106,7 +151,8 @@ impl LoginEnv {
     }
 
     async fn capture(&self, shell: &Path) -> io::Result<Env> {
-        let mut env = login_shell::environment(shell, &self.base, &self.limits).await?;
+        let mut env =
+            login_shell::environment(shell, &self.base, &self.limits, &self.closing).await?;
         base_env::drop_shell_state(&mut env);
         // Each shell counts itself, and the one that captured must not be counted.
         let level = OsStr::new("SHLVL");

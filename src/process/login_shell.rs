@@ -1,6 +1,6 @@
 //! One run of the login shell, for its environment.
 //!
-//! It must never let a start-up file hold it up for longer than its bound, or take a start-up file's words for variables.
+//! It must never go on without a bound, end a start-up file impolitely, or take a start-up file's words for variables.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
-use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 
 use super::base_env::{self, Env};
 use super::children::{self, Tag};
+use super::supervise::end;
 use super::tree::Tree;
 use crate::limits::Limits;
 
@@ -34,28 +35,34 @@ builtin printf '%s\0' "$1"
 /// What one run may print, start-up files' own words included: twice what an environment can be.
 const CAPTURE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Runs the login shell in `base` and returns the environment that it comes to.
-pub(super) async fn environment(shell: &Path, base: &Env, limits: &Limits) -> io::Result<Env> {
+/// Runs the login shell in `base` and returns the environment that it comes to; `closing` ends it early.
+pub(super) async fn environment(
+    shell: &Path,
+    base: &Env,
+    limits: &Limits,
+    closing: &CancellationToken,
+) -> io::Result<Env> {
     let mark = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
     let mut command = command(shell, base, &mark)?;
     let tag = Tag::new();
     let mut spawned = children::spawn(&mut command, tag)?;
     let pid = spawned.pid;
     let read = read(spawned.child.stdout.take(), &mark);
-    let read = tokio::time::timeout(limits.login_env_timeout, read)
+    let patience = tokio::time::timeout(limits.login_env_patience, read);
+    let read = closing
+        .run_until_cancelled(patience)
         .await
-        .unwrap_or_else(|_elapsed| Err(io::Error::other("a start-up file took too long")));
+        .and_then(Result::ok)
+        .unwrap_or_else(|| Err(io::Error::other("a start-up file does not end")));
     if read.is_ok() {
         exited(&spawned.pidfd, limits.drain_grace).await;
     }
     // What start-up files start on purpose, an agent for instance, may stay; a shell that does not end may not, nor
     // what it waits for.
     if read.is_err() || matches!(children::reap(pid), Ok(None)) {
-        let killed = spawn_blocking(move || Tree::new(tag, pid).with_shell().kill_round().len());
-        exited(&spawned.pidfd, limits.drain_grace).await;
-        let killed = killed.await.map_err(io::Error::other)?;
+        let (_, killed, survived) = end(Tree::new(tag, pid).with_shell(), None, limits).await?;
         if matches!(children::reap(pid), Ok(None)) {
-            tracing::warn!(pid, killed, "the login shell cannot be ended");
+            tracing::warn!(pid, killed, ?survived, "the login shell cannot be ended");
             children::abandon(pid);
         }
     }

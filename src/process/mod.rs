@@ -80,7 +80,7 @@ struct Shared {
     limits: Arc<Limits>,
     config: ProcessConfig,
     shell: Option<PathBuf>,
-    login: LoginEnv,
+    login: Arc<LoginEnv>,
     watching: AtomicBool,
     /// Set by whoever may have left an orphan; taken back by the watcher before it looks.
     look_again: AtomicBool,
@@ -111,7 +111,7 @@ impl Processes {
             limits: Arc::clone(limits),
             config,
             shell: base_env::find_shell(&base),
-            login: LoginEnv::new(base, given_path, Arc::clone(limits)),
+            login: Arc::new(LoginEnv::new(base, given_path, Arc::clone(limits))),
             watching: AtomicBool::new(false),
             look_again: AtomicBool::new(false),
         }))
@@ -127,6 +127,11 @@ impl Processes {
         if let Some(shell) = self.shell() {
             self.0.login.get(shell).await;
         }
+    }
+
+    /// Ends what belongs to no session: a login shell that is still running. For the daemon's stop, after the sessions.
+    pub async fn close(&self) {
+        self.0.login.close().await;
     }
 
     /// Returns how escaped descendants are found.

@@ -3,6 +3,7 @@
 //! It must never decide what to do with a process, nor trust a number it has read before: a number means a
 //! process only together with its start time.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -12,6 +13,9 @@ use rustix::fs::{Dir, Mode, OFlags, open, openat};
 
 /// What a listing shows of a command line, in bytes.
 const COMMAND_BYTES: usize = 200;
+
+/// Numbers that are asked for one by one; listing the table costs as much as this many on a small machine.
+const ASKED_NUMBERS: u32 = 64;
 
 /// One process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +48,8 @@ pub(super) struct Snapshot {
     pub(super) started: bool,
 }
 
-/// Reads the whole table, or the processes with numbers above `after`.
-pub(super) fn snapshot(after: u32) -> Snapshot {
+/// Reads the whole table without `skipped`.
+pub(super) fn snapshot(skipped: &HashSet<u32>) -> Snapshot {
     let newest = newest_pid();
     let mut snapshot = Snapshot::default();
     let Some(dir) = PROC.as_ref().and_then(|proc| Dir::read_from(proc).ok()) else {
@@ -54,7 +58,7 @@ pub(super) fn snapshot(after: u32) -> Snapshot {
     let numbers = dir
         .filter_map(Result::ok)
         .filter_map(|entry| entry.file_name().to_str().ok()?.parse::<u32>().ok())
-        .filter(|pid| *pid > after);
+        .filter(|pid| !skipped.contains(pid));
     for pid in numbers {
         match read(pid) {
             Some(entry) => snapshot.entries.push(entry),
@@ -63,6 +67,36 @@ pub(super) fn snapshot(after: u32) -> Snapshot {
     }
     snapshot.started = newest.is_none() || newest_pid() != newest;
     snapshot
+}
+
+/// Reads the processes that were started after one, without `skipped`, where they are few enough to ask for each
+/// number; that is cheaper than listing the table.
+pub(super) fn started_after(first: u32, skipped: &HashSet<u32>) -> Option<Snapshot> {
+    let mut snapshot = Snapshot::default();
+    let mut next = first.checked_add(1)?;
+    // What was started during one turn is read in the next.
+    loop {
+        let newest = newest_pid()?;
+        if newest < first || newest - first > ASKED_NUMBERS {
+            return None;
+        }
+        if next > newest {
+            return Some(snapshot);
+        }
+        let asked = (next..=newest).filter(|pid| !skipped.contains(pid));
+        // Threads have numbers too.
+        snapshot
+            .entries
+            .extend(asked.filter_map(read).filter(|entry| is_process(entry.pid)));
+        next = newest + 1;
+    }
+}
+
+fn is_process(pid: u32) -> bool {
+    let mut buffer = [0; 4096];
+    let text = file(pid, "status", &mut buffer).and_then(|text| std::str::from_utf8(text).ok());
+    let group = text.and_then(|text| text.lines().find_map(|line| line.strip_prefix("Tgid:")));
+    group.and_then(|group| group.trim().parse().ok()) == Some(pid)
 }
 
 /// Reads one process; `None` where there is none.
@@ -156,7 +190,7 @@ mod tests {
     #[test]
     fn the_table_shows_this_process_with_its_parent() {
         let me = std::process::id();
-        let entry = snapshot(0)
+        let entry = snapshot(&HashSet::new())
             .entries
             .into_iter()
             .find(|entry| entry.pid == me)

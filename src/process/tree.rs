@@ -47,18 +47,13 @@ impl Tree {
         self
     }
 
-    /// Returns the living members.
-    pub(super) fn alive(&mut self) -> Vec<Entry> {
-        self.look(0)
-    }
-
-    /// Looks for living members among the numbers above `after`; finding none must be no accident.
+    /// Returns the living members; finding none must be no accident.
     ///
     /// The table is not read at one instant: a member that forked after the listing and ended before it was looked at
     /// hides its child. So an empty look counts only where nothing can have been missed.
-    fn look(&mut self, after: u32) -> Vec<Entry> {
+    pub(super) fn alive(&mut self) -> Vec<Entry> {
         for _ in 0..EMPTY_LOOKS {
-            let table = table::snapshot(after);
+            let table = table::snapshot(&children::awaited_but(self.shell));
             let (alive, dead) = self.members(&table.entries);
             if !alive.is_empty() || !(table.started && (dead || table.ended)) {
                 return alive;
@@ -68,20 +63,18 @@ impl Tree {
     }
 
     /// Returns what is left of a call whose shell has ended and been reaped within `short_lived`, at the price of a
-    /// system call where there is nothing else to find.
+    /// few system calls where there is nothing to find.
     pub(super) fn left_over(&mut self, short_lived: bool) -> Vec<Entry> {
         if !children::any() {
             return Vec::new();
         }
         // Numbers are given in ascending order, so the descendants of a call that has just begun lie above its
         // shell's, unless the count has started again from the bottom.
-        let newest = table::newest_pid().unwrap_or(0);
-        let after = if short_lived && newest >= self.shell {
-            self.shell
-        } else {
-            0
-        };
-        self.look(after)
+        let others = children::awaited_but(self.shell);
+        match table::started_after(self.shell, &others).filter(|_| short_lived) {
+            Some(table) => self.members(&table.entries).0,
+            None => self.alive(),
+        }
     }
 
     /// Picks the living members out of a table, the roots and everything below them, and tells whether dead ones

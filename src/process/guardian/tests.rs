@@ -62,7 +62,7 @@ fn start() -> (Child, Pid) {
 }
 
 fn left() -> usize {
-    let entries = table::snapshot(0).entries;
+    let entries = table::snapshot(&HashSet::new()).entries;
     entries
         .iter()
         .filter(|entry| table::command_line(entry.pid).ends_with("sleep 7331"))
