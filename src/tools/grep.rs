@@ -27,7 +27,7 @@ use super::{Ctx, ToolOutput};
 use crate::wire::{Details, GrepDetails, GrepInput};
 use crate::workspace::spelling::show;
 use crate::workspace::walk::{Base, walk};
-use crate::workspace::{Resolved, ResolvedKind, Workspace};
+use crate::workspace::{Kind, Resolved, Workspace};
 
 /// Runs `grep`.
 pub async fn grep(ctx: &Ctx, input: GrepInput) -> ToolOutput {
@@ -74,20 +74,14 @@ fn run(
         include,
     };
     let found = match at.kind {
-        ResolvedKind::Directory => search_below(&wanted, workspace, at)?,
-        ResolvedKind::File => {
+        Kind::Directory => search_below(&wanted, workspace, at)?,
+        Kind::File => {
             if filter.is_some() {
                 notes.push(
                     "`path` names a file, so the filter in `glob` was not applied.".to_owned(),
                 );
             }
             search_one(&wanted, at, &mut notes)
-        }
-        ResolvedKind::Other => {
-            return Err(format!(
-                "`{}` is a FIFO, a socket or a device: only files and directories can be searched.",
-                path.unwrap_or(".")
-            ));
         }
     };
     Ok(finish(&wanted, input, found, notes, budget))

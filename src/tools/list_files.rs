@@ -18,7 +18,7 @@ use crate::stop::StopCause;
 use crate::wire::{Details, ListFilesDetails, ListFilesInput};
 use crate::workspace::spelling::show;
 use crate::workspace::walk::{Batch, Kind};
-use crate::workspace::{Resolved, ResolvedKind};
+use crate::workspace::{Kind as At, Resolved};
 
 /// Runs `list_files`.
 pub async fn list_files(ctx: &Ctx, input: ListFilesInput) -> ToolOutput {
@@ -31,7 +31,7 @@ pub async fn list_files(ctx: &Ctx, input: ListFilesInput) -> ToolOutput {
         match workspace.resolve_dir_or_file(&path) {
             Err(error) => ToolOutput::error(error.to_string()),
             Ok(Resolved {
-                kind: ResolvedKind::Directory,
+                kind: At::Directory,
                 handle,
                 ..
             }) => list(search, &path, &handle, budget),

@@ -70,14 +70,23 @@ impl Workspace {
 
 // ---- Stand-ins of the search room; the files room replaces everything below. ----
 
-/// What a path leads to.
+/// What a resolved path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResolvedKind {
+pub(crate) enum Kind {
     /// A directory.
     Directory,
     /// A regular file.
     File,
-    /// A FIFO, socket or device; it was not opened for reading.
+}
+
+/// What to branch on where a path cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathErrorKind {
+    /// There is nothing of that name.
+    NotFound,
+    /// A component that must be a directory is something else.
+    NotADirectory,
+    /// Anything else.
     Other,
 }
 
@@ -87,24 +96,25 @@ pub(crate) struct Resolved {
     /// Open for reading (a directory: for listing).
     pub(crate) handle: OwnedFd,
     /// What it is.
-    pub(crate) kind: ResolvedKind,
+    pub(crate) kind: Kind,
     /// The path relative to the workspace, without `.`, `..` and a trailing slash; empty for the workspace itself.
     pub(crate) path: Vec<u8>,
 }
 
-/// Why a blocking job gave no answer.
+/// A job was stopped before it had a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfinished {
-    /// The stop came before the job began, or the job did not heed it in time.
-    Stopped(crate::stop::StopCause),
-    /// The job panicked.
-    Panicked,
-}
+pub(crate) struct Stopped(pub(crate) crate::stop::StopCause);
 
 impl PathError {
-    /// Whether nothing stands at the path, rather than that it may not be used.
-    pub(crate) fn is_missing(&self) -> bool {
-        self.0.ends_with("does not exist.")
+    /// Returns what to branch on.
+    pub fn kind(&self) -> PathErrorKind {
+        if self.0.ends_with("does not exist") {
+            PathErrorKind::NotFound
+        } else if self.0.ends_with("is not a directory") {
+            PathErrorKind::NotADirectory
+        } else {
+            PathErrorKind::Other
+        }
     }
 }
 
@@ -118,13 +128,14 @@ impl Workspace {
             .join(Path::new(std::ffi::OsStr::from_bytes(bytes.as_ref())));
         let real = std::fs::canonicalize(&joined).map_err(|e| {
             PathError(match e.kind() {
-                std::io::ErrorKind::NotFound => format!("`{spelled}` does not exist."),
-                _ => format!("`{spelled}` cannot be opened: {e}."),
+                std::io::ErrorKind::NotFound => format!("`{spelled}` does not exist"),
+                std::io::ErrorKind::NotADirectory => format!("`{spelled}` is not a directory"),
+                _ => format!("`{spelled}` cannot be opened: {e}"),
             })
         })?;
         let below = real
             .strip_prefix(self.0.as_path())
-            .map_err(|_outside| PathError(format!("`{spelled}` lies outside the workspace.")))?;
+            .map_err(|_outside| PathError(format!("`{spelled}` lies outside the workspace")))?;
         let handle = rustix::fs::open(
             &real,
             rustix::fs::OFlags::RDONLY
@@ -134,15 +145,19 @@ impl Workspace {
             rustix::fs::Mode::empty(),
         )
         .map_err(|e| match e {
-            rustix::io::Errno::ACCESS => PathError(format!("`{spelled}`: permission denied.")),
-            other => PathError(format!("`{spelled}` cannot be opened: {other}.")),
+            rustix::io::Errno::ACCESS => PathError(format!("`{spelled}`: permission denied")),
+            other => PathError(format!("`{spelled}` cannot be opened: {other}")),
         })?;
         let kind = match rustix::fs::fstat(&handle)
             .map(|s| rustix::fs::FileType::from_raw_mode(s.st_mode))
         {
-            Ok(rustix::fs::FileType::Directory) => ResolvedKind::Directory,
-            Ok(rustix::fs::FileType::RegularFile) => ResolvedKind::File,
-            _ => ResolvedKind::Other,
+            Ok(rustix::fs::FileType::Directory) => Kind::Directory,
+            Ok(rustix::fs::FileType::RegularFile) => Kind::File,
+            _ => {
+                return Err(PathError(format!(
+                    "`{spelled}` is a FIFO, a socket or a device"
+                )));
+            }
         };
         Ok(Resolved {
             handle,
@@ -151,17 +166,18 @@ impl Workspace {
         })
     }
 
-    /// Runs one blocking job, in one hop.
+    /// Runs a job that may block on files.
     pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         stop: &crate::stop::Stop,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Unfinished> {
+        job: impl FnOnce(&crate::stop::Stop) -> T + Send + 'static,
+    ) -> Result<T, Stopped> {
         if let Some(cause) = stop.cause() {
-            return Err(Unfinished::Stopped(cause));
+            return Err(Stopped(cause));
         }
-        tokio::task::spawn_blocking(job)
+        let signal = stop.clone();
+        tokio::task::spawn_blocking(move || job(&signal))
             .await
-            .map_err(|_panic| Unfinished::Panicked)
+            .map_err(|_panic| Stopped(crate::stop::StopCause::Shutdown))
     }
 }

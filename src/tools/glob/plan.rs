@@ -9,7 +9,7 @@ use crate::tools::search::{Pattern, alternatives, clip, literal_components};
 use crate::wire::GlobInput;
 use crate::workspace::spelling::{parse, show};
 use crate::workspace::walk::{Base, Kind, kind_of};
-use crate::workspace::{Resolved, ResolvedKind, Workspace};
+use crate::workspace::{Kind as At, PathErrorKind, Resolved, Workspace};
 
 /// Why a glob cannot run: a sentence for the model.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl Plan {
         match resolve(workspace, path)? {
             Some(Resolved {
                 handle,
-                kind: ResolvedKind::Directory,
+                kind: At::Directory,
                 path,
             }) => {
                 let root = workspace
@@ -190,7 +190,7 @@ fn start(workspace: &Workspace, path: Option<&str>) -> Result<Vec<u8>, Unusable>
     let at = workspace
         .resolve_dir_or_file(path)
         .map_err(|error| Unusable(error.to_string()))?;
-    if at.kind != ResolvedKind::Directory {
+    if at.kind != At::Directory {
         return Err(Unusable(format!(
             "`{path}` is not a directory. Give the directory to search in as `path`."
         )));
@@ -203,9 +203,14 @@ fn resolve(workspace: &Workspace, path: &[u8]) -> Result<Option<Resolved>, Unusa
     let path = if path.is_empty() { b"." } else { path };
     match workspace.resolve_dir_or_file(&show(path)) {
         Ok(at) => Ok(Some(at)),
-        Err(error) if error.is_missing() => Ok(None),
+        Err(error) if is_nothing(error.kind()) => Ok(None),
         Err(error) => Err(Unusable(error.to_string())),
     }
+}
+
+/// Whether an error says that nothing stands at a path.
+fn is_nothing(kind: PathErrorKind) -> bool {
+    matches!(kind, PathErrorKind::NotFound | PathErrorKind::NotADirectory)
 }
 
 fn join(start: &[u8], path: &[u8]) -> Vec<u8> {

@@ -10,7 +10,7 @@ use crate::limits::Limits;
 use crate::stop::{Stop, StopCause};
 use crate::tools::{Ctx, ToolOutput};
 use crate::wire::ContentBlock;
-use crate::workspace::Unfinished;
+use crate::workspace::Stopped;
 use crate::workspace::walk::Tally;
 
 /// What a blocking search job holds.
@@ -35,7 +35,7 @@ pub(in crate::tools) async fn watch(
         tally: Arc::default(),
     };
     let tally = Arc::clone(&search.tally);
-    let mut running = pin!(ctx.workspace.run_blocking(&ctx.stop, move || job(&search)));
+    let mut running = pin!(ctx.workspace.run_blocking(&ctx.stop, move |_| job(&search)));
     // Made once: a search that was stopped gets so long to hand over what it has.
     let mut overdue = pin!(async {
         let cause = ctx.stop.stopped().await;
@@ -50,10 +50,7 @@ pub(in crate::tools) async fn watch(
             biased; // A finished search is neither overdue nor reported as running.
             done = &mut running => return match done {
                 Ok(output) => output,
-                Err(Unfinished::Stopped(cause)) => without_answer(cause),
-                Err(Unfinished::Panicked) => {
-                    ToolOutput::error("The search failed by a fault of the executor. Narrow it and try again.")
-                }
+                Err(Stopped(cause)) => without_answer(cause),
             },
             cause = &mut overdue => return without_answer(cause),
             _ = ticks.tick() => ctx.progress.say(describe(&tally)),
