@@ -60,7 +60,8 @@ fn run(
     let path = input.path.as_deref().filter(|path| !path.is_empty());
     let at = workspace
         .resolve_dir_or_file(path.unwrap_or("."))
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| error.to_string())?
+        .without_parents(workspace);
     let filter = input.glob.as_deref().filter(|glob| !glob.is_empty());
     let include = match filter {
         Some(glob) => Some(Include::new(glob, workspace, &at.path, &search.limits)?),

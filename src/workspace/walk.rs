@@ -13,7 +13,8 @@ mod worker;
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -25,6 +26,7 @@ pub(crate) use batch::{Batch, Kind, kind_of};
 use self::ignores::Rules;
 use self::stack::{Node, Stack, identity};
 use self::worker::{Walker, Worker};
+use super::{Resolved, Workspace};
 use crate::limits::Limits;
 use crate::stop::Stop;
 
@@ -37,6 +39,34 @@ pub(crate) struct Base {
     pub(crate) dir: OwnedFd,
     /// Its path relative to the workspace, without a slash at its end; empty for the workspace.
     pub(crate) path: Vec<u8>,
+}
+
+impl Resolved {
+    /// Returns it with a path free of `..`: what a caller wrote through a link and back up is named by where it is.
+    pub(crate) fn without_parents(self, workspace: &Workspace) -> Self {
+        if !self
+            .path
+            .split(|&byte| byte == b'/')
+            .any(|part| part == b"..")
+        {
+            return self;
+        }
+        let link = format!("/proc/self/fd/{}", self.handle.as_raw_fd());
+        let real = rustix::fs::readlink(link, Vec::new()).unwrap_or_default();
+        let root = workspace.root().as_os_str().as_bytes();
+        let below = real.to_bytes().strip_prefix(root);
+        match below.map(|below| (below, below.strip_prefix(b"/"))) {
+            Some((b"", _)) => Self {
+                path: Vec::new(),
+                ..self
+            },
+            Some((_, Some(below))) => Self {
+                path: below.to_vec(),
+                ..self
+            },
+            _ => self,
+        }
+    }
 }
 
 /// One entry of a directory.

@@ -153,19 +153,15 @@ impl Plan {
         directories: bool,
     ) -> Result<(), Unusable> {
         match resolve(workspace, path)? {
-            Some(Resolved {
-                handle,
-                kind: At::Directory,
-                path,
-            }) => {
+            Some(at) if at.kind == At::Directory => {
                 let root = workspace
                     .open_dir(".")
                     .map_err(|error| Unusable(error.to_string()))?;
                 self.walk = Some(Walk {
                     base: Base {
                         root,
-                        dir: handle,
-                        path,
+                        dir: at.handle,
+                        path: at.path,
                     },
                     pattern,
                     directories,
@@ -189,7 +185,8 @@ fn start(workspace: &Workspace, path: Option<&str>) -> Result<Vec<u8>, Unusable>
     };
     let at = workspace
         .resolve_dir_or_file(path)
-        .map_err(|error| Unusable(error.to_string()))?;
+        .map_err(|error| Unusable(error.to_string()))?
+        .without_parents(workspace);
     if at.kind != At::Directory {
         return Err(Unusable(format!(
             "`{path}` is not a directory. Give the directory to search in as `path`."
@@ -202,7 +199,7 @@ fn start(workspace: &Workspace, path: Option<&str>) -> Result<Vec<u8>, Unusable>
 fn resolve(workspace: &Workspace, path: &[u8]) -> Result<Option<Resolved>, Unusable> {
     let path = if path.is_empty() { b"." } else { path };
     match workspace.resolve_dir_or_file(&show(path)) {
-        Ok(at) => Ok(Some(at)),
+        Ok(at) => Ok(Some(at.without_parents(workspace))),
         Err(error) if is_nothing(error.kind()) => Ok(None),
         Err(error) => Err(Unusable(error.to_string())),
     }

