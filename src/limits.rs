@@ -154,6 +154,13 @@ pub struct Limits {
     pub glob_alternatives: usize,
     /// Paths that a search names in its notes for each reason.
     pub search_named: usize,
+    /// Memory of one compiled pattern of `grep`; `a{99999999}` is refused rather than built.
+    pub pattern_bytes: usize,
+    /// Memory that one search thread may use to run a pattern faster.
+    pub pattern_cache_bytes: usize,
+    /// How long a stopped search is waited for before its call is answered without it: only a costly pattern on a
+    /// very long line takes that long (protocol section 5.3: within 500 ms).
+    pub search_grace: Duration,
     /// Characters of a path, pattern or reason that a note of a search repeats; the rest of a longer one is cut.
     pub quoted_chars: usize,
     /// Time between two progress messages of a search (protocol section 5.3).
@@ -236,6 +243,9 @@ impl Default for Limits {
             ignore_file_bytes: 256 * KIB as u64,
             glob_alternatives: 256,
             search_named: 20,
+            pattern_bytes: 10 * MIB,
+            pattern_cache_bytes: 16 * MIB,
+            search_grace: Duration::from_millis(300),
             quoted_chars: 300,
             search_progress: Duration::from_secs(1),
             result_overhead_bytes: 16 * KIB,

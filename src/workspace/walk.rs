@@ -124,7 +124,12 @@ pub(crate) fn walk<V: Visitor>(
     tally: &Tally,
     make: impl Fn() -> V + Sync,
 ) -> Result<Vec<V>, Errno> {
-    let rules = Rules::for_base(base.root.as_fd(), &base.path, limits.ignore_file_bytes);
+    let rules = Rules::for_base(
+        base.root.as_fd(),
+        base.dir.as_fd(),
+        &base.path,
+        limits.ignore_file_bytes,
+    );
     let mut path = base.path;
     if !path.is_empty() {
         path.push(b'/');

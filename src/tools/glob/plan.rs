@@ -153,20 +153,15 @@ impl Plan {
         directories: bool,
     ) -> Result<(), Unusable> {
         match resolve(workspace, path)? {
-            Some(Resolved {
-                handle,
-                kind: ResolvedKind::Directory,
-                path,
-                ..
-            }) => {
+            Some(at) if at.kind == ResolvedKind::Directory => {
                 let root = workspace
                     .open_dir(".")
                     .map_err(|error| Unusable(error.to_string()))?;
                 self.walk = Some(Walk {
                     base: Base {
                         root,
-                        dir: handle,
-                        path,
+                        dir: at.handle,
+                        path: at.path,
                     },
                     pattern,
                     directories,
@@ -204,9 +199,14 @@ fn resolve(workspace: &Workspace, path: &[u8]) -> Result<Option<Resolved>, Unusa
     let path = if path.is_empty() { b"." } else { path };
     match workspace.resolve_dir_or_file(&show(path)) {
         Ok(at) => Ok(Some(at)),
-        Err(error) if error.kind() == PathErrorKind::NotFound => Ok(None),
+        Err(error) if is_nothing(error.kind()) => Ok(None),
         Err(error) => Err(Unusable(error.to_string())),
     }
+}
+
+/// Whether an error says that nothing stands at a path.
+fn is_nothing(kind: PathErrorKind) -> bool {
+    matches!(kind, PathErrorKind::NotFound | PathErrorKind::NotADirectory)
 }
 
 fn join(start: &[u8], path: &[u8]) -> Vec<u8> {

@@ -6,9 +6,6 @@ use crate::limits::Limits;
 use crate::tools::search::{clip, clip_start};
 use crate::wire::GrepInput;
 
-/// Bytes that a compiled pattern may take: `a{99999999}` is refused rather than built.
-const PATTERN_BYTES: usize = 10 * 1024 * 1024;
-
 /// Builds the matcher; returns whether matches may span lines, and what the answer should say about that.
 ///
 /// # Errors
@@ -28,7 +25,8 @@ pub(super) fn build(
     builder
         .case_insensitive(input.case_insensitive.unwrap_or(false))
         .multi_line(true)
-        .size_limit(PATTERN_BYTES)
+        .size_limit(limits.pattern_bytes)
+        .dfa_size_limit(limits.pattern_cache_bytes)
         // `$` is before CRLF, too.
         .crlf(true);
     let refused = |error: &grep_regex::Error| {

@@ -1,5 +1,6 @@
 use std::time::{Duration, Instant};
 
+use crate::stop::StopCause;
 use crate::tools::search::testing::{Answer, Scratch, grep_input, start_scratch};
 use crate::wire::GrepInput;
 
@@ -389,4 +390,21 @@ fn a_long_search_tells_how_far_it_is() {
             .is_some_and(|text| text.contains("files") && text.contains("hits")),
         "{said:?}"
     );
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_costly_pattern() {
+    let mut scratch = start_scratch(&[]);
+    scratch.limits.search_grace = Duration::from_millis(10);
+    // Every byte may begin a match, so three hundred states are followed at once.
+    let line: Vec<u8> = (0..600_000_u32)
+        .map(|n| b'a' + (n.wrapping_mul(n) >> 7 & 1) as u8)
+        .collect();
+    scratch.file("f", &line);
+    let stop = scratch.stop.clone();
+    let stopper = std::thread::spawn(move || stop.trigger(StopCause::Deadline));
+    let answer = scratch.grep("[ab]*a[ab]{300}c", None);
+    assert!(stopper.join().unwrap());
+    assert_eq!(answer.0.stopped, Some(StopCause::Deadline));
+    assert!(!answer.0.content.is_empty());
 }

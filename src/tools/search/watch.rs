@@ -4,11 +4,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use crate::limits::Limits;
-use crate::stop::Stop;
+use crate::stop::{Stop, StopCause};
 use crate::tools::{Ctx, ToolOutput};
+use crate::wire::ContentBlock;
 use crate::workspace::Stopped;
 use crate::workspace::walk::Tally;
 
@@ -35,18 +36,34 @@ pub(in crate::tools) async fn watch(
     };
     let tally = Arc::clone(&search.tally);
     let mut running = pin!(ctx.workspace.run_blocking(&ctx.stop, move |_| job(&search)));
+    // Made once: a search that was stopped gets so long to hand over what it has.
+    let mut overdue = pin!(async {
+        let cause = ctx.stop.stopped().await;
+        sleep(ctx.limits.search_grace).await;
+        cause
+    });
     let every = ctx.limits.search_progress;
     let mut ticks = interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            biased; // A finished search is not reported as running.
+            biased; // A finished search is neither overdue nor reported as running.
             done = &mut running => return match done {
                 Ok(output) => output,
-                Err(Stopped(cause)) => ToolOutput::stopped(cause),
+                Err(Stopped(cause)) => without_answer(cause),
             },
+            cause = &mut overdue => return without_answer(cause),
             _ = ticks.tick() => ctx.progress.say(describe(&tally)),
         }
+    }
+}
+
+/// The output where nothing was handed over: the search had not begun, or hangs in one file.
+fn without_answer(cause: StopCause) -> ToolOutput {
+    let note = "The search was stopped before it had an answer. Narrow the pattern or `path`.";
+    ToolOutput {
+        content: vec![ContentBlock::text(note)],
+        ..ToolOutput::stopped(cause)
     }
 }
 

@@ -75,7 +75,12 @@ impl Rules {
     ///
     /// Where one of its components is ignored, or everything inside is, the rules that say so and all above them are
     /// switched off: they speak of a place that nobody asked for.
-    pub(super) fn for_base(root: BorrowedFd<'_>, path: &[u8], max_bytes: u64) -> Option<Arc<Self>> {
+    pub(super) fn for_base(
+        root: BorrowedFd<'_>,
+        base: BorrowedFd<'_>,
+        path: &[u8],
+        max_bytes: u64,
+    ) -> Option<Arc<Self>> {
         let mut rules = Self::enter(None, root, 0, max_bytes);
         if path.is_empty() {
             return rules;
@@ -89,16 +94,23 @@ impl Rules {
                 rules = None;
             }
             end += 1;
-            let from = dir.as_ref().map_or(root, AsFd::as_fd);
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let Ok(inner) = openat(from, component, flags, Mode::empty()) else {
-                break;
+            let inner = if so_far == path {
+                None
+            } else {
+                // Below a link that the caller went through, only the base itself is known for sure.
+                let from = dir.as_ref().map_or(root, AsFd::as_fd);
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                match openat(from, component, flags, Mode::empty()) {
+                    Ok(inner) => Some(inner),
+                    Err(_) => return Self::enter(None, base, path.len() + 1, max_bytes),
+                }
             };
-            let with_own = Self::enter(rules.clone(), inner.as_fd(), end, max_bytes);
+            let here = inner.as_ref().map_or(base, AsFd::as_fd);
+            let with_own = Self::enter(rules.clone(), here, end, max_bytes);
             if !ignores_all(with_own.as_ref(), so_far) {
                 rules = with_own;
             }
-            dir = Some(inner);
+            dir = inner;
         }
         rules
     }
