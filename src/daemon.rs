@@ -14,6 +14,7 @@ use crate::dispatch::{Facts, Hub, ToolPolicy, Toolbox, offer};
 use crate::limits::Limits;
 use crate::net::{Access, IoThread};
 use crate::process::{ProcessConfig, Processes};
+use crate::stop::Stop;
 use crate::wire::CapabilitiesUpdate;
 use crate::workspace::{OpenError, Workspace};
 
@@ -169,7 +170,9 @@ impl Daemon {
         )?;
         let upkeep = async {
             // Ahead of the first command, which would otherwise wait for it.
-            self.machine.facts.processes.warm_up().await;
+            let facts = &self.machine.facts;
+            facts.processes.warm_up().await;
+            clear_leftovers(&facts.workspace, &limits).await;
             let pause =
                 (limits.session_ttl / 4).clamp(Duration::from_secs(1), Duration::from_secs(30));
             let mut tick = interval(pause);
@@ -206,5 +209,16 @@ impl Offers {
     /// Offers what a policy allows from now on; connections are told where that differs.
     pub fn set(&self, policy: &ToolPolicy) {
         self.hub.reoffer(self.machine.offer(policy));
+    }
+}
+
+/// Removes what a killed daemon left of its unfinished writes.
+async fn clear_leftovers(workspace: &Workspace, limits: &Limits) {
+    let (stop, time) = (Stop::new(), limits.leftovers_time);
+    let job_workspace = workspace.clone();
+    let job = move |stop: &Stop| job_workspace.remove_leftovers(time, stop);
+    match workspace.run_blocking(&stop, job).await {
+        Ok(0) | Err(_) => {}
+        Ok(removed) => tracing::info!(removed, "files of unfinished writes were removed"),
     }
 }

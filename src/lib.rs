@@ -6,6 +6,7 @@
 //! # The map
 //! ```text
 //! main ─► cli ─► daemon ─► net ─► dispatch ─► tools ─► workspace   (only door to files)
+//!                            │        │          │         ▲ whole outputs
 //!                            │        │          └───► process     (only door to programs)
 //!                            └► wire ◄┘ (types only)
 //! harness ─► wire, net::link      (the other end: `call`, `demo`)

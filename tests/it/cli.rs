@@ -6,20 +6,16 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::binary::{Printed, command, start_scratch, start_server, start_server_in};
+use crate::support::binary::{Printed, command, run, start_scratch, start_server, start_server_in};
 use crate::support::client::open;
 use crate::support::contract::check_frame;
 use crate::support::processes::{expect_none, running_with};
 use crate::support::{Client, SOON};
 
 /// Runs the binary over an empty workspace.
-fn run(arguments: &[&str]) -> Printed {
+fn run_fresh(arguments: &[&str]) -> Printed {
     let scratch = start_scratch();
-    command(scratch.path())
-        .args(arguments)
-        .output()
-        .unwrap()
-        .into()
+    run(command(scratch.path()).args(arguments))
 }
 
 #[test]
@@ -48,14 +44,7 @@ fn call_prints_block_0_and_tells_by_its_exit_status_what_came() {
 #[test]
 fn call_without_an_executor_is_status_3_and_wrong_usage_is_2() {
     let scratch = start_scratch();
-    let call = |arguments: &[&str]| -> Printed {
-        command(scratch.path())
-            .arg("call")
-            .args(arguments)
-            .output()
-            .unwrap()
-            .into()
-    };
+    let call = |arguments: &[&str]| run(command(scratch.path()).arg("call").args(arguments));
     let nobody = call(&["bash", "{}", "--url", "ws://127.0.0.1:1"]);
     assert_eq!(nobody.code, 3);
     assert!(nobody.stderr.contains("127.0.0.1:1"), "{}", nobody.stderr);
@@ -96,10 +85,7 @@ fn call_passes_deadline_session_and_piped_input_on() {
     let input = server.scratch().join("input.json");
     std::fs::write(&input, r#"{"command":"echo piped"}"#).unwrap();
     piped = piped.stdin(std::fs::File::open(&input).unwrap());
-    assert_eq!(
-        String::from_utf8(piped.output().unwrap().stdout).unwrap(),
-        "piped\nexit_code: 0\n"
-    );
+    assert_eq!(run(piped).stdout, "piped\nexit_code: 0\n");
     // The same id in the same session is the same call: it does not run again.
     for _ in 0..2 {
         let same = server.call(&[
@@ -156,7 +142,7 @@ fn the_key_is_made_on_the_first_start_private_and_kept() {
     let wrong = wrong
         .args(["call", "bash", "{}", "--url", &server.url])
         .env("BMA_ENVIRONMENT_KEY", "a-wrong-key-for-this");
-    let wrong = Printed::from(wrong.output().unwrap());
+    let wrong = run(wrong);
     assert_eq!(wrong.code, 3);
     assert!(wrong.stderr.contains("401"), "{}", wrong.stderr);
     let command_line = std::fs::read(format!(
@@ -170,12 +156,7 @@ fn the_key_is_made_on_the_first_start_private_and_kept() {
 #[test]
 fn two_daemons_do_not_share_a_state_directory() {
     let server = start_server(&[]);
-    let second = Printed::from(
-        command(server.scratch())
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .output()
-            .unwrap(),
-    );
+    let second = run(command(server.scratch()).args(["serve", "--listen", "127.0.0.1:0"]));
     assert_eq!(second.code, 1);
     assert!(
         second.stderr.contains("another executor") && second.stderr.contains("--state-dir"),
@@ -190,7 +171,7 @@ async fn no_key_lets_everybody_in_on_loopback_only() {
     let address = server.url.strip_prefix("ws://").unwrap().parse().unwrap();
     open(address, None, &[]).await.unwrap();
     for listen in ["0.0.0.0:0", "[::]:0"] {
-        let refused = run(&["serve", "--no-key", "--listen", listen]);
+        let refused = run_fresh(&["serve", "--no-key", "--listen", listen]);
         assert_eq!(refused.code, 2);
         assert!(
             refused.stderr.contains("no_key") && refused.stderr.contains("loopback"),
@@ -219,12 +200,7 @@ fn wrong_settings_are_named_with_value_and_expectation() {
         ("= 1", &["line 1"]),
     ] {
         std::fs::write(file, content).unwrap();
-        let wrong = Printed::from(
-            command(scratch.path())
-                .args(["describe", "--config", file])
-                .output()
-                .unwrap(),
-        );
+        let wrong = run(command(scratch.path()).args(["describe", "--config", file]));
         assert_eq!(wrong.code, 2, "{content}: {}", wrong.stderr);
         for word in words {
             assert!(
@@ -256,7 +232,7 @@ fn wrong_settings_are_named_with_value_and_expectation() {
             &["--key-file", "--no-key"],
         ),
     ] {
-        let wrong = run(arguments);
+        let wrong = run_fresh(arguments);
         assert_eq!(wrong.code, 2, "{arguments:?}: {}", wrong.stderr);
         for word in words {
             assert!(
@@ -266,7 +242,7 @@ fn wrong_settings_are_named_with_value_and_expectation() {
             );
         }
     }
-    let missing = run(&["serve", "--workspace", "/no/such/workspace"]);
+    let missing = run_fresh(&["serve", "--workspace", "/no/such/workspace"]);
     assert_eq!(missing.code, 1);
     assert!(
         missing.stderr.contains("/no/such/workspace"),
@@ -286,7 +262,7 @@ fn flags_are_stronger_than_variables_and_these_than_the_file() {
             .args(["describe", "--config", file.to_str().unwrap()])
             .args(flags);
         command.envs(variable.map(|value| ("BMA_EXECUTOR_MAX_CONCURRENT_CALLS", value)));
-        let printed = Printed::from(command.output().unwrap());
+        let printed = run(&mut command);
         assert_eq!(printed.code, 0, "{}", printed.stderr);
         let described: Value = serde_json::from_str(&printed.stdout).unwrap();
         described["params"]["environment"]["limits"]["max_concurrent_calls"].clone()
@@ -298,7 +274,7 @@ fn flags_are_stronger_than_variables_and_these_than_the_file() {
 
 #[test]
 fn describe_prints_what_the_contract_asks_for() {
-    let described = run(&["describe", "--disable", "bash", "--read-only"]);
+    let described = run_fresh(&["describe", "--disable", "bash", "--read-only"]);
     assert_eq!(described.code, 0, "{}", described.stderr);
     let frame: Value = serde_json::from_str(&described.stdout).unwrap();
     check_frame(&frame);
@@ -312,7 +288,7 @@ fn describe_prints_what_the_contract_asks_for() {
 
 #[test]
 fn the_advertised_schemas_are_the_files_of_the_contract() {
-    let described = run(&["describe"]);
+    let described = run_fresh(&["describe"]);
     let frame: Value = serde_json::from_str(&described.stdout).unwrap();
     for tool in frame["params"]["tools"].as_array().unwrap() {
         let file = format!(
@@ -327,7 +303,7 @@ fn the_advertised_schemas_are_the_files_of_the_contract() {
 
 #[test]
 fn the_demo_runs_every_tool_and_ends_well() {
-    let demo = run(&["demo"]);
+    let demo = run_fresh(&["demo"]);
     assert_eq!(demo.code, 0, "{}{}", demo.stdout, demo.stderr);
     for word in [
         "bash",

@@ -78,7 +78,6 @@ const ABSENCES: [(&str, &[&str]); 9] = [
             "crate::dispatch",
             "crate::net",
             "crate::tools",
-            "crate::workspace",
             "crate::cli",
             "serde_json",
         ],

@@ -21,10 +21,12 @@ pub(super) fn notes(
         EndCause::Timeout => notes.push(format!(
             "Timed out: the command was ended after its timeout_ms of {ms}. The output above is what it wrote until then."
         )),
-        EndCause::Deadline => notes.push("The call's deadline passed, and the command was ended.".to_owned()),
-        EndCause::Cancelled => notes.push("The call was cancelled, and the command was ended.".to_owned()),
-        EndCause::Shutdown => notes.push("The executor stops, and the command was ended.".to_owned()),
-        EndCause::Exited | EndCause::Signalled => {}
+        // What ended the call as a whole is said by its answer.
+        EndCause::Exited
+        | EndCause::Signalled
+        | EndCause::Deadline
+        | EndCause::Cancelled
+        | EndCause::Shutdown => {}
     }
     if let Some(signal) = finished.signal {
         notes.push(format!(

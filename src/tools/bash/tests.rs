@@ -1,3 +1,5 @@
+//! `bash` through a `Ctx`, with real processes.
+
 #![expect(
     clippy::disallowed_methods,
     reason = "tests look at files and processes from outside"

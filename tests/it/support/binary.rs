@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use bma_executor::process::unmarked;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -54,6 +55,13 @@ impl From<Output> for Printed {
     }
 }
 
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Printed {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = unmarked(|| command.spawn()).unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
 /// A running `serve`.
 pub struct Server {
     /// Its URL.
@@ -69,13 +77,13 @@ pub fn start_server(arguments: &[&str]) -> Server {
 
 /// Starts `serve` over the workspace of a scratch directory.
 pub fn start_server_in(scratch: TempDir, arguments: &[&str]) -> Server {
-    let mut child = command(scratch.path())
+    let mut command = command(scratch.path());
+    let command = command
         .args(["serve", "--listen", "127.0.0.1:0"])
         .args(arguments)
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::piped());
+    let mut child = unmarked(|| command.spawn()).unwrap();
     let (sender, line) = mpsc::channel();
     let stdout = child.stdout.take().unwrap();
     std::thread::spawn(move || {
@@ -112,13 +120,10 @@ impl Server {
     /// Runs `call` against it.
     pub fn call(&self, arguments: &[&str]) -> Printed {
         let mut command = command(self.scratch.path());
-        command
+        run(command
             .arg("call")
             .args(arguments)
-            .args(["--url", &self.url])
-            .output()
-            .unwrap()
-            .into()
+            .args(["--url", &self.url]))
     }
 
     /// The process that serves; its parent only watches over it.
