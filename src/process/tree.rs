@@ -3,6 +3,7 @@
 //! It must never signal by number alone: a number may have passed to a stranger since it was read.
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -14,6 +15,16 @@ const STOP_ROUNDS: usize = 8;
 
 /// Looks that find nothing before that is believed while processes come and go.
 const EMPTY_LOOKS: usize = 8;
+
+/// How long the newest processes are watched after a kill. A chain whose links start the next one and end is seen by no
+/// pass over the whole table, but each link lives long enough to be met by its number.
+const CHASE: Duration = Duration::from_millis(5);
+
+/// Turns of looking at the newest numbers; on a machine where strangers start all the time it would not end by itself.
+const CHASE_TURNS: usize = 256;
+
+/// New numbers looked at in one turn of the chase; with more than these the count has started again.
+const CHASED_NUMBERS: u32 = 10_000;
 
 /// The processes of one call.
 #[derive(Debug, Clone)]
@@ -50,14 +61,45 @@ impl Tree {
     /// Returns the living members; finding none must be no accident.
     ///
     /// The table is not read at one instant: a member that forked after the listing and ended before it was looked at
-    /// hides its child. So an empty look counts only where nothing can have been missed.
+    /// hides its child. So an empty look counts only where nothing can have been missed, and what was started
+    /// meanwhile is asked for by its number.
     pub(super) fn alive(&mut self) -> Vec<Entry> {
         for _ in 0..EMPTY_LOOKS {
+            let newest = table::newest_pid();
             let table = table::snapshot(&children::awaited_but(self.shell));
             let (alive, dead) = self.members(&table.entries);
             if !alive.is_empty() || !(table.started && (dead || table.ended)) {
                 return alive;
             }
+            let late = self.started_after(newest);
+            if !late.is_empty() {
+                return late;
+            }
+        }
+        Vec::new()
+    }
+
+    /// Returns the living members with numbers above one. A chain of short-lived members cannot slip through: the
+    /// successor of one that has ended meanwhile has a number of the next turn.
+    fn started_after(&mut self, mut last: Option<u32>) -> Vec<Entry> {
+        for _ in 0..CHASE_TURNS {
+            let (Some(from), Some(newest)) = (last, table::newest_pid()) else {
+                break;
+            };
+            if newest <= from || newest - from > CHASED_NUMBERS {
+                break;
+            }
+            let mine = |entry: &Entry| !entry.dead && Tag::of(entry.pid) == Some(self.tag);
+            let found: Vec<Entry> = (from + 1..=newest)
+                .filter_map(table::read)
+                .filter(mine)
+                .collect();
+            if !found.is_empty() {
+                self.seen
+                    .extend(found.iter().map(|entry| (entry.pid, entry.start)));
+                return found;
+            }
+            last = Some(newest);
         }
         Vec::new()
     }
@@ -126,6 +168,7 @@ impl Tree {
 
     /// Kills every member found, new ones included; returns what was alive at the start of the round.
     pub(super) fn kill_round(&mut self) -> Vec<Entry> {
+        let newest = table::newest_pid();
         let first = self.alive();
         let mut members = first.clone();
         for _ in 0..STOP_ROUNDS {
@@ -141,7 +184,21 @@ impl Tree {
         for member in &members {
             self.signal(member, Signal::KILL);
         }
+        if !first.is_empty() {
+            self.chase(newest);
+        }
         first
+    }
+
+    /// Kills members that were started after a number, as soon as they appear.
+    fn chase(&mut self, mut last: Option<u32>) {
+        let until = Instant::now() + CHASE;
+        while Instant::now() < until {
+            for member in self.started_after(last) {
+                self.signal(&member, Signal::KILL);
+                last = last.max(Some(member.pid));
+            }
+        }
     }
 
     /// Kills the named members only.

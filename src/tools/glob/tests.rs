@@ -1,3 +1,5 @@
+//! `glob` over real trees, through a `Ctx`.
+
 use std::time::{Duration, Instant};
 
 use crate::stop::StopCause;

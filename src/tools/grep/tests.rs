@@ -1,3 +1,5 @@
+//! `grep` over real trees, through a `Ctx`.
+
 use std::time::{Duration, Instant};
 
 use crate::stop::StopCause;

@@ -1,3 +1,5 @@
+//! `list_files` over real trees, through a `Ctx`.
+
 use crate::tools::search::testing::{Scratch, start_scratch};
 
 #[test]

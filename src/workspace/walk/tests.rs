@@ -1,3 +1,5 @@
+//! The walk over real trees: complete, bounded, and never outside.
+
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
