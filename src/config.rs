@@ -25,7 +25,7 @@ pub struct Settings {
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8787]
     #[arg(long, value_name = "ADDR", env = "BMA_EXECUTOR_LISTEN")]
     pub listen: Option<SocketAddr>,
-    /// File with the bearer key [default: BMA_ENVIRONMENT_KEY, else a key made in the state directory]
+    /// File with the bearer key [default: `BMA_ENVIRONMENT_KEY`, else a key made in the state directory]
     #[arg(
         long,
         value_name = "FILE",
@@ -40,7 +40,7 @@ pub struct Settings {
     #[arg(long, value_name = "ORIGIN")]
     pub allow_origin: Vec<String>,
     /// Where the key and the state of the daemon are kept
-    /// [default: $XDG_STATE_HOME/bma-executor/<hash of the workspace path>]
+    /// [default: $XDG_STATE_HOME/bma-executor/HASH-OF-WORKSPACE-PATH]
     #[arg(long, value_name = "DIR", env = "BMA_EXECUTOR_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
     /// Tool that is not offered; repeatable [default: none]
@@ -265,7 +265,7 @@ fn limits(
     if let Some(calls) = max_concurrent_calls {
         limits.max_concurrent_calls = in_range("max_concurrent_calls", calls, 1, 10_000)?;
     }
-    let day = Duration::from_secs(24 * 3_600);
+    let day = Duration::from_hours(24);
     let second = Duration::from_secs(1);
     for (key, value, least, most, limit) in [
         (

@@ -45,11 +45,10 @@ pub enum StateError {
 /// Returns the default place below `state_home` for a workspace (its resolved path).
 pub fn default_dir(state_home: &Path, workspace: &Path) -> PathBuf {
     let digest = Sha256::digest(workspace.as_os_str().as_bytes());
-    let name: String = digest
+    let name = digest
         .iter()
         .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+        .fold(String::new(), |name, byte| format!("{name}{byte:02x}"));
     state_home.join("bma-executor").join(name)
 }
 

@@ -46,10 +46,8 @@ impl Stop {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing; a later call sees the same signal.
-    pub fn stopped(&self) -> impl Future<Output = StopCause> + Send + '_ {
-        async {
-            self.token.cancelled().await;
-            self.cause().unwrap_or(StopCause::Cancelled)
-        }
+    pub async fn stopped(&self) -> StopCause {
+        self.token.cancelled().await;
+        self.cause().unwrap_or(StopCause::Cancelled)
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Args {
     /// When the call must have ended, in milliseconds from now [default: never]
     #[arg(long, value_name = "N", value_parser = parse_deadline)]
     deadline_ms: Option<DeadlineMs>,
-    /// File with the bearer key [default: BMA_ENVIRONMENT_KEY, else the key in the state directory]
+    /// File with the bearer key [default: `BMA_ENVIRONMENT_KEY`, else the key in the state directory]
     #[arg(long, value_name = "FILE", env = "BMA_EXECUTOR_KEY_FILE")]
     key_file: Option<PathBuf>,
     /// Workspace of the executor, to find its state directory [default: the current directory]
@@ -61,11 +61,11 @@ pub(super) struct Args {
 }
 
 /// Calls one tool and prints what came of it.
-pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let input = input(args.input.as_deref())?;
     let target = Target {
         url: args.url.clone(),
-        key: key(&args)?,
+        key: key(args)?,
         allow_plaintext: args.allow_plaintext,
     };
     let done = super::runtime()?.block_on(async {
@@ -74,7 +74,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
             print_tools(&harness);
             return Ok(ExitCode::SUCCESS);
         }
-        call(harness, &args, input).await
+        call(harness, args, input).await
     });
     done.map_err(|error: HarnessError| Failure {
         code: EXIT_NO_RESULT,
@@ -116,7 +116,7 @@ async fn call(
         match harness.next().await? {
             ToHarness::ToolResult(result) if result.tool_call_id == tool_call_id => break result,
             ToHarness::ToolProgress(progress) if progress.tool_call_id == tool_call_id => {
-                show_progress(&spinner, &progress.message)
+                show_progress(&spinner, &progress.message);
             }
             ToHarness::ProtocolError(error) => return Err(HarnessError::Protocol(error.message)),
             ToHarness::Hello(_)
@@ -196,7 +196,7 @@ fn print_result(result: &ToolResult) -> std::io::Result<()> {
             }
             ContentBlock::Text { text } => anstream::eprintln!("{text}"),
             ContentBlock::Image { .. } => {
-                anstream::eprintln!("(an image, which is not shown here)")
+                anstream::eprintln!("(an image, which is not shown here)");
             }
         }
     }

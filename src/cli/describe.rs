@@ -14,7 +14,7 @@ pub(super) struct Args {
 }
 
 /// Prints the `executor.capabilities.update` that a harness would get.
-pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let config = Config::new(args.config.settings()?)?;
     let machine = Machine::probe(&config, host::environment(), host::user())?;
     let update = ToHarness::from(machine.offer(&config.tools));

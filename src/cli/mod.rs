@@ -78,8 +78,8 @@ failure_from!(
 pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
-        Command::Call(args) => call::run(args),
-        Command::Describe(args) => describe::run(args),
+        Command::Call(args) => call::run(&args),
+        Command::Describe(args) => describe::run(&args),
         Command::Demo => demo::run(),
     };
     done.unwrap_or_else(|failure| {

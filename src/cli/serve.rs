@@ -63,6 +63,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
 }
 
 /// Acts on each signal: the first to stop begins the orderly stop, a second one skips its waits.
+#[expect(clippy::infinite_loop, reason = "it is aborted with the daemon")]
 async fn watch(
     mut signals: Signals,
     args: Args,

@@ -51,7 +51,7 @@ impl Connection {
         match admission {
             Admission::New => {}
             Admission::Attached => return,
-            Admission::Finished(kept) => return hub.send_again(&self.peer, &call, kept),
+            Admission::Finished(kept) => return hub.send_again(&self.peer, &call, &kept),
             Admission::Conflict => {
                 return self
                     .outbox()

@@ -100,7 +100,7 @@ impl Hub {
     }
 
     /// Sends a finished call's result once more.
-    pub(super) fn send_again(&self, peer: &Arc<Peer>, call: &ToolCall, kept: Kept) {
+    pub(super) fn send_again(&self, peer: &Arc<Peer>, call: &ToolCall, kept: &Kept) {
         let (session_id, tool_call_id) = (call.session_id.clone(), call.tool_call_id.clone());
         self.queue(peer, session_id, tool_call_id, &kept.text, None);
     }

@@ -22,7 +22,7 @@ impl Hub {
             }
             let workspace = self.0.workspace.clone();
             self.insert_session(state, peer, id, workspace, Vec::new())?;
-            self.announce(state, peer, id, false);
+            Self::announce(state, peer, id, false);
             return Ok(());
         };
         match session.holder {
@@ -34,7 +34,7 @@ impl Hub {
             Some(_) => Err(in_use()),
             None => {
                 self.hand_over(state, peer, id);
-                self.announce(state, peer, id, false);
+                Self::announce(state, peer, id, false);
                 Ok(())
             }
         }
@@ -63,7 +63,7 @@ impl Hub {
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect();
             self.insert_session(&mut state, peer, &id, workspace, env)?;
-            self.announce(&state, peer, &id, true);
+            Self::announce(&state, peer, &id, true);
             return Ok(());
         };
         let shown = open.resume_token.as_deref();
@@ -90,7 +90,7 @@ impl Hub {
             None if token_fits || shown.is_none() => self.hand_over(&mut state, peer, &id),
             Some(_) | None => return Err(in_use()),
         }
-        self.announce(&state, peer, &id, true);
+        Self::announce(&state, peer, &id, true);
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl Hub {
     }
 
     /// Says that a session is open; a v1 peer is told only where it asked.
-    fn announce(&self, state: &State, peer: PeerId, id: &SessionId, asked: bool) {
+    fn announce(state: &State, peer: PeerId, id: &SessionId, asked: bool) {
         if let (Some(peer), Some(session)) = (state.peers.get(&peer), state.sessions.get(id))
             && (asked || peer.terms().acks)
         {

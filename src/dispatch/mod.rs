@@ -4,8 +4,8 @@
 //! waits) and takes what is to be written from its [`Outbox`]. Sessions, running calls and results belong to the
 //! [`Hub`], not to a connection: a lost socket cancels nothing.
 //!
-//! One call, file by file: [`receive`] routes the message, [`admit`] decides without waiting, [`run`] runs the tool
-//! under its deadline, [`answer`] shapes what it came to, [`deliver`] keeps the result and queues it.
+//! One call, file by file: `receive` routes the message, `admit` decides without waiting, `run` runs the tool
+//! under its deadline, `answer` shapes what it came to, `deliver` keeps the result and queues it.
 
 mod admit;
 mod answer;
@@ -21,7 +21,7 @@ mod session;
 mod shutdown;
 mod toolbox;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -65,7 +65,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct State {
-    peers: HashMap<PeerId, Arc<Peer>>,
+    peers: BTreeMap<PeerId, Arc<Peer>>,
     next_peer: PeerId,
     sessions: Sessions,
     offer: Arc<CapabilitiesUpdate>,
@@ -148,7 +148,7 @@ impl Hub {
             toolbox,
             instance_id: crate::secret::token()?,
             state: Mutex::new(State {
-                peers: HashMap::new(),
+                peers: BTreeMap::new(),
                 next_peer: 0,
                 sessions: Sessions::default(),
                 offer: Arc::new(offer),

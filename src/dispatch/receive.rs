@@ -11,7 +11,7 @@ use crate::wire::{
 };
 
 /// A harness may ask for a ping interval within these.
-const HEARTBEAT_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+const HEARTBEAT_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(10));
 
 /// No answer fits into less than this, so a harness that claims less is taken at this.
 const MIN_MESSAGE_BYTES: usize = 64 * 1024;
@@ -26,13 +26,13 @@ impl Connection {
             Ok(ToExecutor::SessionOpen(open)) => {
                 let id = open.session_id.clone();
                 if let Err(refused) = self.hub.open_session(self.id, open) {
-                    self.outbox().control(refused.to_protocol_error(id));
+                    self.outbox().control(refused.into_protocol_error(id));
                 }
             }
             Ok(ToExecutor::SessionClose(close)) => {
                 let id = close.session_id.clone();
                 if let Err(refused) = self.hub.close_session(self.id, close) {
-                    self.outbox().control(refused.to_protocol_error(id));
+                    self.outbox().control(refused.into_protocol_error(id));
                 }
             }
             Ok(ToExecutor::ResultAck(ack)) => self.hub.acknowledge(self.id, &ack),

@@ -1,6 +1,6 @@
 //! The table of sessions: which exist, and which connection holds each.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use tokio_util::task::TaskTracker;
@@ -83,7 +83,7 @@ impl SessionRefused {
 /// All sessions, and the ids that were closed and must be opened before they are used again.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    open: HashMap<SessionId, Session>,
+    open: BTreeMap<SessionId, Session>,
     closed: VecDeque<SessionId>,
 }
 
@@ -165,7 +165,7 @@ impl From<&Limits> for Bounds {
 
 impl SessionRefused {
     /// Shapes the refusal of a message that is not a call.
-    pub(super) fn to_protocol_error(self, session_id: SessionId) -> ProtocolError {
+    pub(super) fn into_protocol_error(self, session_id: SessionId) -> ProtocolError {
         ProtocolError {
             code: self.code,
             message: self.message,

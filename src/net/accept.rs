@@ -109,6 +109,7 @@ async fn serve(
     let config = socket_config(limits, limits.max_inbound_bytes);
     let handshake = accept_hdr_async_with_config(
         Link::new(stream),
+        #[expect(clippy::result_large_err, reason = "the library's own callback type")]
         |request: &Request, response: Response| check(request, response, access),
         Some(config),
     );
@@ -121,7 +122,7 @@ async fn serve(
     match connection::run(socket, hub.attach(), limits).await {
         End::Closed => tracing::info!(%peer, "harness disconnected"),
         End::ClosedHere(close) => {
-            tracing::info!(%peer, code = close.code, reason = close.reason, "connection closed")
+            tracing::info!(%peer, code = close.code, reason = close.reason, "connection closed");
         }
         End::Dead => tracing::warn!(%peer, "the connection gave no sign of life and was dropped"),
         End::Failed(error) => tracing::warn!(%peer, %error, "the connection failed"),

@@ -153,12 +153,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
                 () = sleep_until((pinged + interval).into()) => None,
                 next = connection.outbox().next() => Some(next),
             };
-            let written = match next {
-                Some(next) => self.write(next, interval).await,
-                None => {
-                    pinged = Instant::now();
-                    self.ping(interval).await
-                }
+            let written = if let Some(next) = next {
+                self.write(next, interval).await
+            } else {
+                pinged = Instant::now();
+                self.ping(interval).await
             };
             match written {
                 Ok(None) => {}

@@ -4,6 +4,19 @@
 //! `contracts/` there. Each other file is one behaviour.
 
 #![expect(unreachable_pub, reason = "nothing is outside of a test binary")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::wildcard_enum_match_arm,
+    clippy::unwrap_in_result,
+    clippy::match_wild_err_arm,
+    clippy::manual_assert,
+    clippy::format_collect,
+    reason = "a test fails where these would, and looks at files and processes from outside"
+)]
 
 mod support;
 

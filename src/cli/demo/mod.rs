@@ -93,19 +93,13 @@ async fn drive(target: &Target) -> Result<usize, HarnessError> {
             step.name,
             step.input
         );
-        let result = match timeout(
-            PATIENCE,
-            make(&mut harness, &step, &session_id, &tool_call_id),
-        )
-        .await
-        {
-            Ok(result) => result?,
-            Err(_) => {
-                anstream::println!("{BAD}no result within {PATIENCE:?}{BAD:#}");
-                wrong += 1;
-                continue;
-            }
+        let call = make(&mut harness, &step, &session_id, &tool_call_id);
+        let Ok(result) = timeout(PATIENCE, call).await else {
+            anstream::println!("{BAD}no result within {PATIENCE:?}{BAD:#}");
+            wrong += 1;
+            continue;
         };
+        let result = result?;
         wrong += usize::from(!show(&step, &result, begun.elapsed()));
     }
     harness.close().await?;
