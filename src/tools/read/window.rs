@@ -3,6 +3,9 @@
 //! Only the window is kept. A line that is too long is clipped at a character boundary and keeps its line end; a line
 //! that would exceed the window's bytes is left for the next one.
 
+/// Bytes set aside for a line; a guess that only saves copying.
+const USUAL_LINE: usize = 128;
+
 /// What a window may hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
@@ -51,10 +54,17 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    /// Makes an empty window; `size` is about what will pass.
+    pub(super) fn new(bounds: Bounds, size: u64) -> Self {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let lines = usize::try_from(bounds.lines).unwrap_or(usize::MAX);
+        let room = size
+            .min(bounds.bytes)
+            .min(bounds.encoded)
+            .min(lines.saturating_mul(USUAL_LINE));
         Self {
             bounds,
-            out: Vec::new(),
+            out: Vec::with_capacity(room),
             taken: 0,
             clips: Vec::new(),
             breaks: 0,
@@ -115,18 +125,20 @@ impl Window {
 
     /// Takes a block at once where no bound comes near.
     fn take_whole(&mut self, block: &[u8]) -> bool {
+        let inside = self.out.len() - self.line_start;
         let first = memchr::memchr(b'\n', block).unwrap_or(block.len());
-        let longest = self.out.len() - self.line_start + first;
-        let encoded = self.start_encoded
-            + json_len(self.out.get(self.line_start..).unwrap_or_default())
-            + json_len(block);
-        let lines = count(block);
-        if longest.max(block.len()) > self.bounds.line_bytes
+        let line_bytes = self.bounds.line_bytes;
+        if block.len() > line_bytes
+            || inside + first > line_bytes
+            || self.line_len > u64::try_from(inside).unwrap_or(u64::MAX)
             || self.out.len() + block.len() > self.bounds.bytes
-            || encoded > self.bounds.encoded
-            || self.taken + lines >= self.bounds.lines
-            || self.line_len > u64::try_from(self.bounds.line_bytes).unwrap_or(u64::MAX)
         {
+            return false;
+        }
+        let lines = count(block);
+        let inside = self.out.get(self.line_start..).unwrap_or_default();
+        let encoded = self.start_encoded + json_len(inside) + json_len(block);
+        if encoded > self.bounds.encoded || self.taken + lines >= self.bounds.lines {
             return false;
         }
         self.out.extend_from_slice(block);
