@@ -219,17 +219,29 @@ fn count(block: &[u8]) -> u64 {
 /// Returns what bytes of UTF-8 take inside a JSON string.
 pub(super) fn json_len(bytes: &[u8]) -> usize {
     // Sums of 32 bytes fit a byte, so that the compiler can take many at a time.
-    bytes
-        .chunks(32)
-        .map(|chunk| usize::from(chunk.iter().map(|byte| cost(*byte)).sum::<u8>()))
-        .sum()
+    let (chunks, rest) = bytes.as_chunks::<32>();
+    let sum = |bytes: &[u8]| {
+        let sum = bytes
+            .iter()
+            .fold(0_u8, |sum, byte| sum.wrapping_add(cost(*byte)));
+        usize::from(sum)
+    };
+    chunks.iter().map(|chunk| sum(chunk)).sum::<usize>() + sum(rest)
 }
 
 fn cost(byte: u8) -> u8 {
-    let control = u8::from(byte < 0x20) * 5;
-    let short = u8::from(matches!(byte, b'\n' | b'\r' | b'\t')) * 4;
+    let control = if byte < 0x20 { 5_u8 } else { 0 };
+    let short = if matches!(byte, b'\n' | b'\r' | b'\t') {
+        4
+    } else {
+        0
+    };
     let quoted = u8::from(matches!(byte, b'"' | b'\\'));
-    1 + control - short + quoted
+    // Never out of range, but a check for that in each step would keep them from being taken many at a time.
+    control
+        .wrapping_sub(short)
+        .wrapping_add(quoted)
+        .wrapping_add(1)
 }
 
 /// Returns how many of the first bytes take at most `encoded` inside a JSON string.
