@@ -233,7 +233,7 @@ async fn a_write_stopped_in_the_middle_is_wholly_done_or_not_at_all() {
     for _ in 0..5 {
         let mut room = start_room();
         room.put("f", "old");
-        let stop = crate::stop::Stop::new();
+        let stop = Stop::new();
         room.ctx.stop = stop.clone();
         let (ctx, content) = (room.ctx.clone(), "n".repeat(64 * 1024 * 1024));
         let writing = tokio::spawn(async move {
