@@ -9,7 +9,7 @@ mod text;
 mod window;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -65,21 +65,23 @@ struct Job {
 
 impl Job {
     fn run(&self, stop: &Stop) -> Result<ToolOutput, ReadError> {
-        let mut opened = self
+        let opened = self
             .workspace
             .open_file(&self.input.path)
             .map_err(|error| ReadError::Sentence(error.to_string()))?;
         let mut reader = BlockReader {
-            file: &mut opened.file,
+            file: &opened.file,
             stop,
+            buffer: vec![0; BLOCK],
         };
         let head = reader
             .block()
-            .map_err(|error| error.about(&opened.spelled))?;
+            .map_err(|error| error.about(&opened.spelled))?
+            .to_vec();
         match kind::of(&head) {
-            FileKind::Text => self.text(opened, head, stop),
-            FileKind::Image(media_type) => self.image(opened, head, media_type, stop),
-            FileKind::Utf16(encoding) => self.utf16(opened, head, encoding, stop),
+            FileKind::Text => self.text(&opened, &head, &mut reader),
+            FileKind::Image(media_type) => self.image(&opened, &head, &mut reader, media_type),
+            FileKind::Utf16(encoding) => self.utf16(&opened, &head, &mut reader, encoding),
             FileKind::Binary(name) => Err(ReadError::binary(&opened, name)),
         }
     }
@@ -92,16 +94,16 @@ impl Job {
 
     fn image(
         &self,
-        mut opened: OpenedFile,
-        head: Vec<u8>,
+        opened: &OpenedFile,
+        head: &[u8],
+        reader: &mut BlockReader<'_>,
         media_type: &str,
-        stop: &Stop,
     ) -> Result<ToolOutput, ReadError> {
         let path = opened.spelled.clone();
         // Base64 takes four characters for three bytes.
-        let fits = self.budget(&opened) / 4 * 3;
+        let fits = self.budget(opened) / 4 * 3;
         let max = self.limits.read_image_bytes.min(fits);
-        let bytes = rest(&mut opened.file, head, max, stop)
+        let bytes = rest(reader, head, max)
             .map_err(|error| error.about(&path))?
             .ok_or_else(|| {
                 ReadError::Sentence(format!(
@@ -112,7 +114,7 @@ impl Job {
             })?;
         let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let details = ReadDetails {
-            path: opened.shown,
+            path: opened.shown.clone(),
             kind: ReadKind::Image,
             total_bytes: len,
             returned_bytes: len,
@@ -141,8 +143,9 @@ impl Job {
 
 /// Reads a file block by block, looking at the stop signal before each.
 struct BlockReader<'a> {
-    file: &'a mut File,
+    file: &'a File,
     stop: &'a Stop,
+    buffer: Vec<u8>,
 }
 
 /// Why a block could not be read.
@@ -163,46 +166,43 @@ impl BlockError {
 
 impl BlockReader<'_> {
     /// Returns the next block; an empty one at the end of the file.
-    fn block(&mut self) -> Result<Vec<u8>, BlockError> {
-        let mut block = Vec::new();
-        self.block_into(&mut block)?;
-        Ok(block)
-    }
-
-    fn block_into(&mut self, block: &mut Vec<u8>) -> Result<(), BlockError> {
+    fn block(&mut self) -> Result<&[u8], BlockError> {
         if let Some(cause) = self.stop.cause() {
             return Err(BlockError::Stopped(cause));
         }
-        block.clear();
-        block.reserve(BLOCK);
-        let limit = u64::try_from(BLOCK).unwrap_or(u64::MAX);
-        (&mut *self.file)
-            .take(limit)
-            .read_to_end(block)
-            .map_err(BlockError::Io)?;
-        Ok(())
+        let mut filled = 0;
+        while let Some(room) = self
+            .buffer
+            .get_mut(filled..)
+            .filter(|room| !room.is_empty())
+        {
+            match self.file.read(room) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(BlockError::Io(error)),
+            }
+        }
+        Ok(self.buffer.get(..filled).unwrap_or_default())
     }
 }
 
 /// Reads on to the end; nothing where the whole has more than `max` bytes.
 fn rest(
-    file: &mut File,
-    head: Vec<u8>,
+    reader: &mut BlockReader<'_>,
+    head: &[u8],
     max: usize,
-    stop: &Stop,
 ) -> Result<Option<Vec<u8>>, BlockError> {
-    let mut reader = BlockReader { file, stop };
-    let mut whole = head;
-    let mut block = Vec::new();
+    let mut whole = head.to_vec();
     loop {
         if whole.len() > max {
             return Ok(None);
         }
-        reader.block_into(&mut block)?;
+        let block = reader.block()?;
         if block.is_empty() {
             return Ok(Some(whole));
         }
-        whole.extend_from_slice(&block);
+        whole.extend_from_slice(block);
     }
 }
 

@@ -76,7 +76,10 @@ impl Target {
             }
         }
         overwrite(writer, content, copy.as_mut(), size).map_err(|error| match error {
-            OverwriteError::RolledBack(error) => self.io("write", &error),
+            OverwriteError::RolledBack(error) => PathError::new(
+                PathErrorKind::Other,
+                format!("{}; the old content is back", self.io("write", &error)),
+            ),
             OverwriteError::Torn(error) => PathError::new(
                 PathErrorKind::Other,
                 format!(

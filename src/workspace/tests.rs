@@ -174,6 +174,21 @@ async fn waiting_for_a_lock_takes_no_place() {
     let other = workspace.run_blocking(&unstopped, |_| 1);
     assert_eq!(timeout(SOON, other).await.unwrap(), Ok(1));
     assert!(!change.is_finished());
+    let stopped = Stop::new();
+    let waiting = {
+        let (workspace, stop) = (workspace.clone(), stopped.clone());
+        let job = |_: &Stop, _: &Target| Attempt::Done(());
+        tokio::spawn(async move {
+            let path = "f".to_owned();
+            workspace.change_file(&stop, path, Parents::Make, job).await
+        })
+    };
+    stopped.trigger(StopCause::Deadline);
+    let ended = timeout(SOON, waiting).await.unwrap().unwrap();
+    assert!(matches!(
+        ended,
+        Err(ChangeError::Stopped(StopCause::Deadline))
+    ));
     drop(held);
     assert_eq!(timeout(SOON, change).await.unwrap().unwrap(), "./f");
     assert_eq!(workspace.0.shared.locks.len(), 0);

@@ -343,7 +343,7 @@ async fn an_edit_that_would_grow_without_bound_is_refused() {
 }
 
 #[tokio::test]
-async fn waiting_for_another_change_ends_at_the_stop_signal() {
+async fn a_stopped_edit_changes_nothing() {
     let room = start_room();
     room.put("f", "old");
     room.ctx.stop.trigger(StopCause::Shutdown);

@@ -172,3 +172,45 @@ async fn a_dangling_link_is_followed_inside_and_refused_outside() {
         assert_eq!(room.get("in.txt"), b"x");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_exchanged_with_a_link_meanwhile_never_leads_outside() {
+    for room in start_both() {
+        room.put("d/f", "inside");
+        std::fs::create_dir(room.beside("out")).unwrap();
+        std::fs::hard_link(room.put("secret", "outside"), room.beside("out/f")).unwrap();
+        std::fs::remove_file(room.at("secret")).unwrap();
+        room.link(room.beside("out"), "l");
+        let (from, to) = (room.at("d"), room.at("l"));
+        let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        let exchange = std::thread::spawn(move || {
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                let (at, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+                rustix::fs::renameat_with(at, &from, at, &to, flags).unwrap();
+            }
+        });
+        for _ in 0..200 {
+            let read = room.read("d/../d/f").await;
+            assert!(
+                read.is_error || data(&read).starts_with("inside"),
+                "{read:?}"
+            );
+            let written = room.write("d/f", "inside again").await;
+            assert!(
+                !written.is_error || text(&written, 0).contains("`d"),
+                "{written:?}"
+            );
+            let made = room.write("d/new/f", "x").await;
+            assert!(!made.is_error || text(&made, 0).contains("`d"), "{made:?}");
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        exchange.join().unwrap();
+        let mut names = std::fs::read_dir(room.beside("out")).unwrap();
+        assert_eq!(names.next().unwrap().unwrap().file_name(), "f");
+        assert!(names.next().is_none(), "something was made outside");
+        let meta = std::fs::metadata(room.beside("out/f")).unwrap();
+        assert_eq!(meta.len(), 7);
+        room.check_no_leftovers();
+    }
+}

@@ -226,3 +226,34 @@ async fn a_reader_sees_the_old_or_the_new_content_and_nothing_else() {
     writer.await.unwrap();
     room.check_no_leftovers();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_stopped_in_the_middle_is_wholly_done_or_not_at_all() {
+    let mut stopped = 0;
+    for _ in 0..5 {
+        let mut room = start_room();
+        room.put("f", "old");
+        let stop = Stop::new();
+        room.ctx.stop = stop.clone();
+        let (ctx, content) = (room.ctx.clone(), "n".repeat(64 * 1024 * 1024));
+        let writing = tokio::spawn(async move {
+            let path = "f".to_owned();
+            crate::tools::write(&ctx, WriteInput { path, content }).await
+        });
+        let names = || std::fs::read_dir(room.at("")).unwrap().count();
+        while names() < 2 && !writing.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        stop.trigger(StopCause::Cancelled);
+        let output = writing.await.unwrap();
+        if output.stopped.is_some() {
+            stopped += 1;
+            assert_eq!(room.get("f"), b"old");
+        } else {
+            assert!(data(&output).contains("replaced"));
+            assert_eq!(room.get("f").len(), 64 * 1024 * 1024);
+        }
+        room.check_no_leftovers();
+    }
+    assert!(stopped > 0, "no stop came in the middle");
+}

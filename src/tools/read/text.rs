@@ -4,7 +4,6 @@ use encoding_rs::{UTF_16BE, UTF_16LE};
 
 use super::window::{Bounds, Window};
 use super::{BLOCK, BlockReader, Job, ReadError, kind, note, rest};
-use crate::stop::Stop;
 use crate::tools::ToolOutput;
 use crate::tools::digest::sha256_hex;
 use crate::wire::{Details, Encoding, ReadDetails, ReadKind};
@@ -26,29 +25,25 @@ pub(super) struct Taken {
 impl Job {
     pub(super) fn text(
         &self,
-        mut opened: OpenedFile,
-        head: Vec<u8>,
-        stop: &Stop,
+        opened: &OpenedFile,
+        head: &[u8],
+        reader: &mut BlockReader<'_>,
     ) -> Result<ToolOutput, ReadError> {
-        let mut window = Window::new(self.bounds(&opened));
+        let mut window = Window::new(self.bounds(opened), opened.len);
         let to_end = opened.len <= self.limits.read_count_bytes;
         let mut seen = 0;
         let mut block = head;
-        let mut reader = BlockReader {
-            file: &mut opened.file,
-            stop,
-        };
         let at_end = loop {
             if block.is_empty() {
                 break true;
             }
             seen += u64::try_from(block.len()).unwrap_or(0);
-            window.feed(&block);
+            window.feed(block);
             if window.full && window.more && !to_end {
                 break false;
             }
-            reader
-                .block_into(&mut block)
+            block = reader
+                .block()
                 .map_err(|error| error.about(&opened.spelled))?;
         };
         window.end();
@@ -61,18 +56,18 @@ impl Job {
             lossy: false,
             window,
         };
-        self.finish(&opened, taken)
+        self.finish(opened, taken)
     }
 
     pub(super) fn utf16(
         &self,
-        mut opened: OpenedFile,
-        head: Vec<u8>,
+        opened: &OpenedFile,
+        head: &[u8],
+        reader: &mut BlockReader<'_>,
         encoding: Encoding,
-        stop: &Stop,
     ) -> Result<ToolOutput, ReadError> {
         let max = self.limits.read_utf16_bytes;
-        let bytes = rest(&mut opened.file, head, max, stop)
+        let bytes = rest(reader, head, max)
             .map_err(|error| error.about(&opened.spelled))?
             .ok_or_else(|| {
                 ReadError::Sentence(format!(
@@ -87,7 +82,7 @@ impl Job {
         };
         let after_mark = bytes.get(2..).unwrap_or_default();
         let (text, lossy) = decoder.decode_without_bom_handling(after_mark);
-        let mut window = Window::new(self.bounds(&opened));
+        let mut window = Window::new(self.bounds(opened), opened.len);
         for block in text.as_bytes().chunks(BLOCK) {
             window.feed(block);
         }
@@ -101,7 +96,7 @@ impl Job {
             lossy,
             window,
         };
-        self.finish(&opened, taken)
+        self.finish(opened, taken)
     }
 
     fn first(&self) -> u64 {

@@ -3,6 +3,9 @@
 //! Only the window is kept. A line that is too long is clipped at a character boundary and keeps its line end; a line
 //! that would exceed the window's bytes is left for the next one.
 
+/// Bytes set aside for a line; a guess that only saves copying.
+const USUAL_LINE: usize = 128;
+
 /// What a window may hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
@@ -51,10 +54,17 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    /// Makes an empty window; `size` is about what will pass.
+    pub(super) fn new(bounds: Bounds, size: u64) -> Self {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let lines = usize::try_from(bounds.lines).unwrap_or(usize::MAX);
+        let room = size
+            .min(bounds.bytes)
+            .min(bounds.encoded)
+            .min(lines.saturating_mul(USUAL_LINE));
         Self {
             bounds,
-            out: Vec::new(),
+            out: Vec::with_capacity(room),
             taken: 0,
             clips: Vec::new(),
             breaks: 0,
@@ -115,18 +125,20 @@ impl Window {
 
     /// Takes a block at once where no bound comes near.
     fn take_whole(&mut self, block: &[u8]) -> bool {
+        let inside = self.out.len() - self.line_start;
         let first = memchr::memchr(b'\n', block).unwrap_or(block.len());
-        let longest = self.out.len() - self.line_start + first;
-        let encoded = self.start_encoded
-            + json_len(self.out.get(self.line_start..).unwrap_or_default())
-            + json_len(block);
-        let lines = count(block);
-        if longest.max(block.len()) > self.bounds.line_bytes
+        let line_bytes = self.bounds.line_bytes;
+        if block.len() > line_bytes
+            || inside + first > line_bytes
+            || self.line_len > u64::try_from(inside).unwrap_or(u64::MAX)
             || self.out.len() + block.len() > self.bounds.bytes
-            || encoded > self.bounds.encoded
-            || self.taken + lines >= self.bounds.lines
-            || self.line_len > u64::try_from(self.bounds.line_bytes).unwrap_or(u64::MAX)
         {
+            return false;
+        }
+        let lines = count(block);
+        let inside = self.out.get(self.line_start..).unwrap_or_default();
+        let encoded = self.start_encoded + json_len(inside) + json_len(block);
+        if encoded > self.bounds.encoded || self.taken + lines >= self.bounds.lines {
             return false;
         }
         self.out.extend_from_slice(block);
@@ -207,17 +219,29 @@ fn count(block: &[u8]) -> u64 {
 /// Returns what bytes of UTF-8 take inside a JSON string.
 pub(super) fn json_len(bytes: &[u8]) -> usize {
     // Sums of 32 bytes fit a byte, so that the compiler can take many at a time.
-    bytes
-        .chunks(32)
-        .map(|chunk| usize::from(chunk.iter().map(|byte| cost(*byte)).sum::<u8>()))
-        .sum()
+    let (chunks, rest) = bytes.as_chunks::<32>();
+    let sum = |bytes: &[u8]| {
+        let sum = bytes
+            .iter()
+            .fold(0_u8, |sum, byte| sum.wrapping_add(cost(*byte)));
+        usize::from(sum)
+    };
+    chunks.iter().map(|chunk| sum(chunk)).sum::<usize>() + sum(rest)
 }
 
 fn cost(byte: u8) -> u8 {
-    let control = u8::from(byte < 0x20) * 5;
-    let short = u8::from(matches!(byte, b'\n' | b'\r' | b'\t')) * 4;
+    let control = if byte < 0x20 { 5_u8 } else { 0 };
+    let short = if matches!(byte, b'\n' | b'\r' | b'\t') {
+        4
+    } else {
+        0
+    };
     let quoted = u8::from(matches!(byte, b'"' | b'\\'));
-    1 + control - short + quoted
+    // Never out of range, but a check for that in each step would keep them from being taken many at a time.
+    control
+        .wrapping_sub(short)
+        .wrapping_add(quoted)
+        .wrapping_add(1)
 }
 
 /// Returns how many of the first bytes take at most `encoded` inside a JSON string.
