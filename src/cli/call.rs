@@ -8,12 +8,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value};
 
 use super::{Failure, host};
-use crate::harness::{Harness, HarnessError, Target};
+use crate::harness::{CallEvent, Harness, HarnessError, Target};
 use crate::state;
 use crate::telemetry::chain;
 use crate::wire::{
-    ContentBlock, DeadlineMs, ResultAck, SessionClose, SessionId, ToHarness, ToolCall, ToolCallId,
-    ToolResult,
+    ContentBlock, DeadlineMs, SessionClose, SessionId, ToHarness, ToolCall, ToolCallId, ToolResult,
 };
 
 /// No result came.
@@ -113,33 +112,14 @@ async fn call(
     };
     harness.send(&message.into()).await?;
     let result = loop {
-        match harness.next().await? {
-            ToHarness::ToolResult(result) if result.tool_call_id == tool_call_id => break result,
-            ToHarness::ToolProgress(progress) if progress.tool_call_id == tool_call_id => {
-                show_progress(&spinner, &progress.message);
-            }
-            ToHarness::ProtocolError(error) => return Err(HarnessError::Protocol(error.message)),
-            ToHarness::Hello(_)
-            | ToHarness::CapabilitiesUpdate(_)
-            | ToHarness::Drain(_)
-            | ToHarness::SessionOpened(_)
-            | ToHarness::SessionClosed(_)
-            | ToHarness::ToolProgress(_)
-            | ToHarness::ToolResult(_) => {}
+        match harness.next_of(&tool_call_id).await? {
+            CallEvent::Progress(progress) => show_progress(&spinner, &progress.message),
+            CallEvent::Result(result) => break result,
         }
     };
     spinner.finish_and_clear();
     print_result(&result)
         .map_err(|error| HarnessError::Protocol(format!("standard output: {error}")))?;
-    harness
-        .send(
-            &ResultAck {
-                session_id: session_id.clone(),
-                tool_call_id,
-            }
-            .into(),
-        )
-        .await?;
     if args.session.is_none() {
         harness
             .send(

@@ -12,9 +12,9 @@ use sha2::{Digest as _, Sha256};
 use super::Connection;
 use super::answer::Answer;
 use super::registry::{Admission, Digest};
-use super::run::{Ticket, Work};
+use super::run::{Deadline, Ticket, Work};
 use crate::stop::Stop;
-use crate::wire::{ErrorCode, ProtocolError, SessionId, ToolCall, ToolCallId};
+use crate::wire::{DeadlineMs, ErrorCode, ProtocolError, SessionId, ToolCall, ToolCallId};
 
 /// When a refused harness should try again: a slot of a quick call is free by then.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -83,11 +83,7 @@ impl Connection {
         }
         let offer = Arc::clone(&state.offer);
         drop(state);
-        let deadline = call.deadline_ms.map(|deadline| {
-            deadline
-                .left_ms(now_ms())
-                .map(|left| received.checked_add(Duration::from_millis(left)))
-        });
+        let deadline = deadline(call.deadline_ms, received);
         let ticket = Ticket::new(hub.clone(), &call, stop, slot, received);
         let token = tracker.token();
         let run = async move {
@@ -95,6 +91,20 @@ impl Connection {
             drop(token);
         };
         hub.0.calls.spawn_on(run, &hub.0.workers);
+    }
+}
+
+/// Takes a deadline as it is at receipt.
+fn deadline(given: Option<DeadlineMs>, received: Instant) -> Deadline {
+    let Some(given) = given else {
+        return Deadline::Never;
+    };
+    match given.left_ms(now_ms()) {
+        None => Deadline::Passed,
+        Some(left) => {
+            let at = received.checked_add(Duration::from_millis(left));
+            at.map_or(Deadline::Never, Deadline::At)
+        }
     }
 }
 

@@ -73,12 +73,14 @@ impl Hub {
         self.0.calls.spawn_on(close, &self.0.workers);
     }
 
-    /// Closes sessions that nobody came back to. Called at an interval.
+    /// Closes sessions that nobody came back to, and forgets what has aged in the others. Called at an interval.
     pub fn expire_sessions(&self) {
-        let expired = self
-            .state()
+        let mut state = self.state();
+        state
             .sessions
-            .expired(&self.0.limits, Instant::now());
+            .each_mut(|id, session| self.settle_written(id, session, false));
+        let expired = state.sessions.expired(&self.0.limits, Instant::now());
+        drop(state);
         for id in expired {
             self.begin_close(id, CloseReason::Expired, StopCause::Cancelled);
         }

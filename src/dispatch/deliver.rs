@@ -9,6 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::too_large;
 use super::outbox::Receipt;
+use super::session::Session;
 use super::{Hub, Peer, PeerId, State};
 use crate::wire::{
     ContentBlock, ResultAck, SessionId, ToolCall, ToolCallId, ToolResult, encode_result,
@@ -21,8 +22,18 @@ const KEPT_AFTER_DELIVERY: usize = 64 * 1024;
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
     text: Arc<Accounted>,
-    /// Acknowledged, or for v1 written: the harness has it.
-    delivered: bool,
+    delivery: Delivery,
+}
+
+/// How far a result has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    /// Not known to have arrived.
+    Pending,
+    /// Written for a harness that acknowledges nothing (v1). It counts as delivered once its connection has lived for one more heartbeat.
+    Written(Instant),
+    /// The harness has it.
+    Done,
 }
 
 /// Bytes that count against the daemon's memory for results as long as anybody holds them.
@@ -62,7 +73,7 @@ impl Hub {
         let text = Accounted::new(bytes, &self.0.kept_bytes);
         let kept = Kept {
             text: Arc::clone(&text),
-            delivered: false,
+            delivery: Delivery::Pending,
         };
         let mut state = self.state();
         let Some(session) = state.sessions.get_mut(&session_id) else {
@@ -88,12 +99,17 @@ impl Hub {
         slot: Option<OwnedSemaphorePermit>,
     ) {
         let bytes = text.bytes.clone();
-        let (hub, writer, text) = (self.clone(), Arc::clone(peer), Arc::clone(text));
+        // Weak, since the peer owns the outbox that owns this receipt.
+        let (hub, writer, text) = (self.clone(), Arc::downgrade(peer), Arc::clone(text));
         let receipt = Receipt::new(move || {
             // Both are held until the writer is done with the bytes.
             drop((slot, text));
-            if !writer.terms().acks {
-                hub.delivered(&session_id, &tool_call_id);
+            if writer.upgrade().is_some_and(|writer| !writer.terms().acks) {
+                hub.set_delivery(
+                    &session_id,
+                    &tool_call_id,
+                    Delivery::Written(Instant::now()),
+                );
             }
         });
         peer.outbox.result(bytes, receipt);
@@ -112,7 +128,7 @@ impl Hub {
         };
         if let Some(session) = state.sessions.get_mut(id) {
             session.registry.each_result(|call, kept| {
-                if !kept.delivered {
+                if kept.delivery != Delivery::Done {
                     self.queue(&peer, id.clone(), call.clone(), &kept.text, None);
                 }
             });
@@ -127,24 +143,39 @@ impl Hub {
             .get(&ack.session_id)
             .and_then(|session| session.holder);
         if holder == Some(peer) {
-            self.delivered(&ack.session_id, &ack.tool_call_id);
+            self.set_delivery(&ack.session_id, &ack.tool_call_id, Delivery::Done);
         }
     }
 
-    fn delivered(&self, session_id: &SessionId, tool_call_id: &ToolCallId) {
+    fn set_delivery(&self, session_id: &SessionId, tool_call_id: &ToolCallId, delivery: Delivery) {
         let mut state = self.state();
         if let Some(session) = state.sessions.get_mut(session_id)
             && let Some(kept) = session.registry.result_mut(tool_call_id)
         {
-            kept.delivered = true;
-            if kept.text.bytes.len() > KEPT_AFTER_DELIVERY {
-                self.shrink(
-                    session_id,
-                    tool_call_id,
-                    kept,
-                    "it was large and had been delivered",
-                );
+            kept.delivery = delivery;
+            self.shrink_delivered(session_id, tool_call_id, kept);
+        }
+    }
+
+    /// Decides about what was written for a v1 harness: what its connection has outlived by a heartbeat has arrived;
+    /// where the connection is `lost`, the rest may not have.
+    pub(super) fn settle_written(&self, id: &SessionId, session: &mut Session, lost: bool) {
+        let heartbeat = self.0.limits.heartbeat;
+        session.registry.each_result(|call, kept| {
+            if let Delivery::Written(at) = kept.delivery {
+                if at.elapsed() >= heartbeat {
+                    kept.delivery = Delivery::Done;
+                    self.shrink_delivered(id, call, kept);
+                } else if lost {
+                    kept.delivery = Delivery::Pending;
+                }
             }
+        });
+    }
+
+    fn shrink_delivered(&self, id: &SessionId, call: &ToolCallId, kept: &mut Kept) {
+        if kept.delivery == Delivery::Done && kept.text.bytes.len() > KEPT_AFTER_DELIVERY {
+            self.shrink(id, call, kept, "it was large and had been delivered");
         }
     }
 
@@ -163,13 +194,13 @@ impl Hub {
     fn make_room(&self, state: &mut State) {
         let limit = self.0.limits.result_memory_bytes;
         let full = || self.0.kept_bytes.load(Ordering::Relaxed) > limit;
-        for delivered in [true, false] {
+        for done in [true, false] {
             if !full() {
                 return;
             }
             state.sessions.each_mut(|id, session| {
                 session.registry.each_result(|call, kept| {
-                    if kept.delivered == delivered
+                    if (kept.delivery == Delivery::Done) == done
                         && kept.text.bytes.len() > KEPT_AFTER_DELIVERY
                         && full()
                     {

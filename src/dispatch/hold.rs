@@ -125,6 +125,7 @@ impl Hub {
     /// Makes `peer` the holder of a session, and queues what the last holder may not have got.
     fn hand_over(&self, state: &mut State, peer: PeerId, id: &SessionId) {
         if let Some(session) = state.sessions.get_mut(id) {
+            self.settle_written(id, session, true);
             session.holder = Some(peer);
             session.released = None;
         }

@@ -24,7 +24,7 @@ mod toolbox;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
@@ -122,7 +122,13 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let mut state = self.hub.state();
         state.peers.remove(&self.id);
-        state.sessions.release_all(self.id);
+        state.sessions.each_mut(|id, session| {
+            if session.holder == Some(self.id) {
+                self.hub.settle_written(id, session, true);
+                session.holder = None;
+                session.released = Some(Instant::now());
+            }
+        });
     }
 }
 

@@ -25,9 +25,16 @@ pub(super) struct Work {
     pub(super) max_result_bytes: usize,
 }
 
-/// A deadline as it came: absent, passed already (`Some(None)`), or a point in time; one too far away to be a
-/// point in time never comes.
-pub(super) type Deadline = Option<Option<Option<Instant>>>;
+/// When a call must have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deadline {
+    /// Never, or too far away to be a point in time.
+    Never,
+    /// Then.
+    At(Instant),
+    /// Before it came.
+    Passed,
+}
 
 /// The promise of exactly one answer. Dropped without one, as by a panic, it answers `internal`.
 pub(super) struct Ticket {
@@ -72,20 +79,21 @@ impl Ticket {
         offer: &CapabilitiesUpdate,
         deadline: Deadline,
     ) {
-        let answer = match prepare(call, offer) {
-            Err(refused) => refused,
-            Ok(_) if self.stop.cause().is_some() => Answer::stopped_before(StopCause::Cancelled),
-            Ok(_) if deadline == Some(None) => Answer::stopped_before(StopCause::Deadline),
-            Ok((tool, input)) => Answer::from_output(
-                tool,
-                self.work(input, work, deadline.flatten().flatten()).await,
-            ),
+        let answer = match (prepare(call, offer), self.stop.cause()) {
+            (Err(refused), _) => refused,
+            (Ok(_), Some(cause)) => Answer::stopped_before(cause),
+            (Ok(_), None) if deadline == Deadline::Passed => {
+                Answer::stopped_before(StopCause::Deadline)
+            }
+            (Ok((tool, input)), None) => {
+                Answer::from_output(tool, self.work(input, work, deadline).await)
+            }
         };
         self.answer(answer);
     }
 
     /// Runs the tool; the deadline gives its stop signal, and the tool then returns what it has.
-    async fn work(&self, input: ToolInput, work: Work, deadline: Option<Instant>) -> ToolOutput {
+    async fn work(&self, input: ToolInput, work: Work, deadline: Deadline) -> ToolOutput {
         let (hub, session_id) = (self.hub.clone(), self.session_id.clone());
         let outbox = move || hub.holder(&session_id).map(|peer| Arc::clone(&peer.outbox));
         let sink = CallProgress::new(
@@ -103,7 +111,7 @@ impl Ticket {
             max_result_bytes: work.max_result_bytes,
         };
         let mut tool = self.hub.0.toolbox.run(ctx, input);
-        let Some(deadline) = deadline else {
+        let Deadline::At(deadline) = deadline else {
             return tool.await;
         };
         let mut deadline = pin!(sleep_until(TokioInstant::from_std(deadline)));

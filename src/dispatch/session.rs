@@ -120,16 +120,6 @@ impl Sessions {
         }
     }
 
-    /// Leaves the sessions of a connection that is gone without a holder.
-    pub(super) fn release_all(&mut self, peer: PeerId) {
-        self.each_mut(|_, session| {
-            if session.holder == Some(peer) {
-                session.holder = None;
-                session.released = Some(Instant::now());
-            }
-        });
-    }
-
     /// Returns the sessions that have had no holder for too long, after forgetting what has aged in the others.
     pub(super) fn expired(&mut self, limits: &Limits, now: Instant) -> Vec<SessionId> {
         let mut expired = Vec::new();

@@ -15,8 +15,8 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use crate::limits::Limits;
 use crate::net::{Link, socket_config};
 use crate::wire::{
-    CapabilitiesUpdate, HarnessInfo, PROTOCOL_VERSIONS, ToExecutor, ToHarness, Welcome,
-    decode_to_harness, encode,
+    CapabilitiesUpdate, HarnessInfo, PROTOCOL_VERSIONS, ResultAck, ToExecutor, ToHarness,
+    ToolCallId, ToolProgress, ToolResult, Welcome, decode_to_harness, encode,
 };
 
 /// Where an executor listens and how to get in.
@@ -73,6 +73,9 @@ pub enum HarnessError {
         /// Its reason.
         reason: String,
     },
+    /// The executor refused a message.
+    #[error("the executor refused the message: {0}")]
+    Refusal(String),
     /// What came is not a message of the protocol.
     #[error("the executor sent a message that is not of this protocol: {0}")]
     Protocol(String),
@@ -83,6 +86,15 @@ pub enum HarnessError {
 pub struct Harness {
     socket: WebSocketStream<Link<TcpStream>>,
     capabilities: CapabilitiesUpdate,
+}
+
+/// What a call tells.
+#[derive(Debug)]
+pub enum CallEvent {
+    /// It goes on.
+    Progress(ToolProgress),
+    /// It has ended.
+    Result(ToolResult),
 }
 
 /// Longest wait for the connection and for the hello.
@@ -171,6 +183,45 @@ impl Harness {
     /// No message is lost where the future is dropped.
     pub async fn next(&mut self) -> Result<ToHarness, HarnessError> {
         next(&mut self.socket).await
+    }
+
+    /// Waits for what comes next of one call; its result is acknowledged. Messages of other calls are passed over.
+    ///
+    /// # Errors
+    /// As [`Harness::next`]; a `protocol.error` about this call, or about no call, is one too.
+    pub async fn next_of(&mut self, call: &ToolCallId) -> Result<CallEvent, HarnessError> {
+        loop {
+            match self.next().await? {
+                ToHarness::ToolResult(result) if result.tool_call_id == *call => {
+                    let (session_id, tool_call_id) = (result.session_id.clone(), call.clone());
+                    self.send(
+                        &ResultAck {
+                            session_id,
+                            tool_call_id,
+                        }
+                        .into(),
+                    )
+                    .await?;
+                    return Ok(CallEvent::Result(result));
+                }
+                ToHarness::ToolProgress(progress) if progress.tool_call_id == *call => {
+                    return Ok(CallEvent::Progress(progress));
+                }
+                ToHarness::ProtocolError(error)
+                    if error.tool_call_id.as_ref().is_none_or(|id| id == call) =>
+                {
+                    return Err(HarnessError::Refusal(error.message));
+                }
+                ToHarness::Hello(_)
+                | ToHarness::CapabilitiesUpdate(_)
+                | ToHarness::Drain(_)
+                | ToHarness::SessionOpened(_)
+                | ToHarness::SessionClosed(_)
+                | ToHarness::ProtocolError(_)
+                | ToHarness::ToolProgress(_)
+                | ToHarness::ToolResult(_) => {}
+            }
+        }
     }
 
     /// Says good-bye.

@@ -24,6 +24,7 @@ mod bash;
 mod cli;
 mod codec;
 mod contracts;
+mod delivery;
 mod files;
 mod flow;
 mod handshake;

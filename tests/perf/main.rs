@@ -10,7 +10,7 @@
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     clippy::print_stdout,
-    clippy::exit,
+    clippy::cast_precision_loss,
     reason = "a bench stops where these would, prints its table and looks at processes from outside"
 )]
 

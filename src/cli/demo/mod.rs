@@ -16,11 +16,10 @@ use super::{Failure, host};
 use crate::config::{Config, Settings};
 use crate::daemon::{Daemon, Machine};
 use crate::dispatch::BuiltIn;
-use crate::harness::{Harness, HarnessError, Target};
+use crate::harness::{CallEvent, Harness, HarnessError, Target};
 use crate::telemetry::{self, LogFormat, LogLevel, chain};
 use crate::wire::{
-    ContentBlock, DeadlineMs, ResultAck, SessionId, ToHarness, ToolCall, ToolCallId, ToolCancel,
-    ToolResult,
+    ContentBlock, DeadlineMs, SessionId, ToolCall, ToolCallId, ToolCancel, ToolResult,
 };
 use steps::{Step, steps};
 
@@ -126,45 +125,22 @@ async fn make(
     harness.send(&call.into()).await?;
     let mut cancel = step.cancel;
     loop {
-        match harness.next().await? {
-            ToHarness::ToolResult(result) if result.tool_call_id == tool_call_id => {
-                harness
-                    .send(
-                        &ResultAck {
-                            session_id,
-                            tool_call_id,
-                        }
-                        .into(),
-                    )
-                    .await?;
-                return Ok(result);
-            }
-            ToHarness::ToolProgress(progress) => {
-                for line in progress.message.lines() {
-                    anstream::println!("{DIM}  … {line}{DIM:#}");
-                }
-                if std::mem::take(&mut cancel) {
-                    anstream::println!("{CALL}  cancel{CALL:#}");
-                    let (session_id, tool_call_id) = (session_id.clone(), tool_call_id.clone());
-                    harness
-                        .send(
-                            &ToolCancel {
-                                session_id,
-                                tool_call_id,
-                                reason: None,
-                            }
-                            .into(),
-                        )
-                        .await?;
-                }
-            }
-            ToHarness::ProtocolError(error) => return Err(HarnessError::Protocol(error.message)),
-            ToHarness::Hello(_)
-            | ToHarness::CapabilitiesUpdate(_)
-            | ToHarness::Drain(_)
-            | ToHarness::SessionOpened(_)
-            | ToHarness::SessionClosed(_)
-            | ToHarness::ToolResult(_) => {}
+        let progress = match harness.next_of(&tool_call_id).await? {
+            CallEvent::Result(result) => return Ok(result),
+            CallEvent::Progress(progress) => progress,
+        };
+        for line in progress.message.lines() {
+            anstream::println!("{DIM}  … {line}{DIM:#}");
+        }
+        if std::mem::take(&mut cancel) {
+            anstream::println!("{CALL}  cancel{CALL:#}");
+            let (session_id, tool_call_id) = (session_id.clone(), tool_call_id.clone());
+            let cancel = ToolCancel {
+                session_id,
+                tool_call_id,
+                reason: None,
+            };
+            harness.send(&cancel.into()).await?;
         }
     }
 }

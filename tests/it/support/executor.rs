@@ -60,6 +60,13 @@ pub fn start_executor_with(options: Options) -> Executor {
     let workspace = scratch.path().join("ws");
     std::fs::create_dir(&workspace).unwrap();
     let workspace = workspace.canonicalize().unwrap();
+    // An empty home: the tester's own start-up files may print, hang or take a second.
+    let home = scratch.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let environment = vec![
+        ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()),
+        ("HOME".into(), home.into_os_string()),
+    ];
     let settings = Settings {
         workspace: Some(workspace.clone()),
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
@@ -77,9 +84,7 @@ pub fn start_executor_with(options: Options) -> Executor {
             .build()
             .unwrap();
         runtime.block_on(async move {
-            let machine =
-                Machine::probe(&config, std::env::vars_os().collect(), "tester".to_owned())
-                    .unwrap();
+            let machine = Machine::probe(&config, environment, "tester".to_owned()).unwrap();
             let daemon =
                 Daemon::bind(machine, &config, Some(KEY.to_owned()), options.toolbox).unwrap();
             started.send((daemon.address(), daemon.offers())).unwrap();

@@ -1,0 +1,115 @@
+//! When a result comes again, and what a lost connection leaves behind.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::executor::Options;
+use crate::support::{Client, Executor, SOON, start_executor, start_executor_with};
+
+/// Opens the session again on a new connection and returns the ids of the results that come by themselves.
+async fn results_after_reconnect(executor: &Executor, v1: bool) -> Vec<String> {
+    let mut client = if v1 {
+        executor.connect_v1().await
+    } else {
+        executor.connect().await
+    };
+    client
+        .send("session.open", json!({"session_id": "s-1"}))
+        .await;
+    let frames = client.drain(Duration::from_millis(300)).await;
+    assert!(
+        frames
+            .iter()
+            .any(|frame| frame["method"] == "session.opened"),
+        "{frames:#?}"
+    );
+    let results = frames
+        .iter()
+        .filter(|frame| frame["method"] == "tool.result");
+    results
+        .map(|frame| frame["params"]["tool_call_id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn start_with_heartbeat(heartbeat: Duration) -> Executor {
+    start_executor_with(Options {
+        configure: Box::new(move |config| config.limits.heartbeat = heartbeat),
+        ..Options::default()
+    })
+}
+
+#[tokio::test]
+async fn an_acknowledged_result_does_not_come_again_and_another_does() {
+    let executor = start_executor();
+    let mut client = executor.connect().await;
+    client.check_alive().await;
+    let unacknowledged = client
+        .send_call("bash", json!({"command": "echo two"}))
+        .await;
+    let arrived = |frame: &serde_json::Value| {
+        frame["method"] == "tool.result" && frame["params"]["tool_call_id"] == *unacknowledged
+    };
+    client
+        .expect_within("the second result", SOON, arrived)
+        .await;
+    // An answer to a later message shows that the acknowledgement of the first has been read.
+    client.send_text("{}").await;
+    client.expect("protocol.error").await;
+    drop(client);
+    assert_eq!(
+        results_after_reconnect(&executor, false).await,
+        [unacknowledged]
+    );
+}
+
+#[tokio::test]
+async fn for_v1_a_result_comes_again_unless_its_connection_lived_for_another_heartbeat() {
+    let executor = start_with_heartbeat(Duration::from_secs(15));
+    let mut client = executor.connect_v1().await;
+    client.check_alive().await;
+    drop(client);
+    assert_eq!(results_after_reconnect(&executor, true).await, ["c-1"]);
+
+    let heartbeat = Duration::from_millis(300);
+    let executor = start_with_heartbeat(heartbeat);
+    let mut client = executor.connect_v1().await;
+    client.check_alive().await;
+    // Pings of the executor are answered while the client reads.
+    client.drain(2 * heartbeat).await;
+    drop(client);
+    assert_eq!(
+        results_after_reconnect(&executor, true).await,
+        Vec::<String>::new()
+    );
+}
+
+#[tokio::test]
+async fn a_lost_connection_gives_the_places_of_its_unread_results_back() {
+    let executor = start_executor_with(Options {
+        configure: Box::new(|config| config.limits.max_concurrent_calls = 2),
+        ..Options::default()
+    });
+    executor.write_file("large", ("x".repeat(79) + "\n").repeat(400_000));
+    let mut deaf: Client = executor.connect().await;
+    for _ in 0..2 {
+        deaf.send_call("read", json!({"path": "large", "limit": 1_000_000}))
+            .await;
+    }
+    let mut other = executor.connect().await;
+    other.session = "s-other".to_owned();
+    let admitted = async |other: &mut Client| other.bash("echo in").await.outcome() == "succeeded";
+    let until = Instant::now() + SOON;
+    while admitted(&mut other).await {
+        assert!(
+            Instant::now() < until,
+            "two unread results never filled two places"
+        );
+    }
+    drop(deaf);
+    let until = Instant::now() + SOON;
+    while !admitted(&mut other).await {
+        assert!(Instant::now() < until, "the places were not given back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
