@@ -13,6 +13,7 @@ impl Hub {
         peer: PeerId,
         id: &SessionId,
     ) -> Result<(), SessionRefused> {
+        check_connected(state, peer)?;
         let Some(session) = state.sessions.get(id) else {
             if state.sessions.is_closed(id) {
                 return Err(SessionRefused::new(
@@ -48,6 +49,7 @@ impl Hub {
     ) -> Result<(), SessionRefused> {
         let id = open.session_id;
         let mut state = self.state();
+        check_connected(&state, peer)?;
         let Some(session) = state.sessions.get(&id) else {
             let workspace = match &open.workspace {
                 // A few system calls on a local directory; the order of this connection's messages
@@ -140,6 +142,17 @@ impl Hub {
             peer.outbox.control(session.opened(id));
         }
     }
+}
+
+/// A message may still be read after its connection has given its sessions up; it must not take one again.
+fn check_connected(state: &State, peer: PeerId) -> Result<(), SessionRefused> {
+    if state.peers.contains_key(&peer) {
+        return Ok(());
+    }
+    Err(SessionRefused::new(
+        ErrorCode::SessionInUse,
+        "this connection has been closed",
+    ))
 }
 
 pub(super) fn in_use() -> SessionRefused {

@@ -116,12 +116,14 @@ impl Connection {
     pub fn heartbeat(&self) -> watch::Receiver<Duration> {
         self.peer.heartbeat.subscribe()
     }
-}
 
-impl Drop for Connection {
-    fn drop(&mut self) {
+    /// Gives up this connection's sessions. To be called before the peer can know that the connection ends, so that
+    /// its next one finds them free.
+    pub fn release(&self) {
         let mut state = self.hub.state();
-        state.peers.remove(&self.id);
+        if state.peers.remove(&self.id).is_none() {
+            return;
+        }
         state.sessions.each_mut(|id, session| {
             if session.holder == Some(self.id) {
                 self.hub.settle_written(id, session, true);
@@ -129,6 +131,12 @@ impl Drop for Connection {
                 session.released = Some(Instant::now());
             }
         });
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

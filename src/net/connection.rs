@@ -108,6 +108,7 @@ where
             Some(Ok(Message::Binary(_))) => connection.refuse_binary(),
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
             Some(Ok(Message::Close(_)) | Err(SocketError::ConnectionClosed)) | None => {
+                connection.release();
                 return End::Closed;
             }
             Some(Err(SocketError::Capacity(_))) => {
@@ -191,6 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
                     receipts.push(receipt);
                 }
                 Outgoing::Close(frame) => {
+                    self.connection.release();
                     let (code, reason) = (frame.code.into(), frame.reason.clone().into());
                     self.feed(Message::Close(Some(WireClose { code, reason })), interval)
                         .await?;
