@@ -36,6 +36,23 @@ pub struct Settings {
     /// Ask for no key; only on a loopback address
     #[arg(long, env = "BMA_EXECUTOR_NO_KEY", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub no_key: Option<bool>,
+    /// Where the harness is (`connect`): ws://HOST:PORT/PATH or wss://HOST:PORT/PATH
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "BMA_HARNESS_URL",
+        hide_env_values = true
+    )]
+    pub harness_url: Option<String>,
+    /// Name of this environment, told to the harness (`connect`) [default: none]
+    #[arg(long, value_name = "ID", env = "BMA_ENVIRONMENT_ID")]
+    pub environment_id: Option<String>,
+    /// Certificates (PEM) to trust besides the machine's own (`connect`) [default: none]
+    #[arg(long, value_name = "FILE", env = "BMA_EXECUTOR_CA_FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// Dial an address other than loopback without TLS (`connect`)
+    #[arg(long, env = "BMA_EXECUTOR_ALLOW_PLAINTEXT", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub allow_plaintext: Option<bool>,
     /// Value of `Origin` to let in; repeatable [default: none]
     #[arg(long, value_name = "ORIGIN")]
     pub allow_origin: Vec<String>,
@@ -92,6 +109,14 @@ pub struct Config {
     pub key: KeySource,
     /// Origins that are let in.
     pub allowed_origins: Vec<String>,
+    /// Where the harness is, for `connect`.
+    pub harness_url: Option<String>,
+    /// Name of this environment.
+    pub environment_id: Option<String>,
+    /// Certificates to trust besides the machine's own.
+    pub ca_file: Option<PathBuf>,
+    /// Whether an address other than loopback may be dialled without TLS.
+    pub allow_plaintext: bool,
     /// The state directory, where one was named.
     pub state_dir: Option<PathBuf>,
     /// What is offered.
@@ -185,6 +210,10 @@ impl Settings {
             } else {
                 self.allow_origin
             },
+            harness_url: self.harness_url.or(weaker.harness_url),
+            environment_id: self.environment_id.or(weaker.environment_id),
+            ca_file: self.ca_file.or(weaker.ca_file),
+            allow_plaintext: self.allow_plaintext.or(weaker.allow_plaintext),
             state_dir: self.state_dir.or(weaker.state_dir),
             disable: list(self.disable, weaker.disable),
             read_only: self.read_only.or(weaker.read_only),
@@ -238,6 +267,10 @@ impl Config {
             listen,
             key,
             allowed_origins: settings.allow_origin,
+            harness_url: settings.harness_url,
+            environment_id: settings.environment_id,
+            ca_file: settings.ca_file,
+            allow_plaintext: settings.allow_plaintext.unwrap_or(false),
             state_dir: settings.state_dir,
             tools,
             limits: limits(

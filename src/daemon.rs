@@ -10,9 +10,9 @@ use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::dispatch::{Facts, Hub, ToolPolicy, Toolbox, offer};
+use crate::dispatch::{Facts, Harnesses, Hub, Rooms, ToolPolicy, Toolbox, offer};
 use crate::limits::Limits;
-use crate::net::{Access, IoThread};
+use crate::net::{Access, IoThread, Target};
 use crate::process::{ProcessConfig, Processes};
 use crate::stop::Stop;
 use crate::wire::CapabilitiesUpdate;
@@ -78,46 +78,72 @@ impl Machine {
         offer(policy, &self.facts, &self.limits)
     }
 
+    fn hub(
+        &self,
+        config: &Config,
+        toolbox: Arc<dyn Toolbox>,
+        harnesses: Harnesses,
+    ) -> Result<Hub, StartError> {
+        let rooms = Rooms {
+            workspace: self.facts.workspace.clone(),
+            processes: self.facts.processes.clone(),
+            toolbox,
+            environment_id: config.environment_id.clone(),
+        };
+        Hub::new(&self.limits, rooms, harnesses, self.offer(&config.tools))
+            .map_err(StartError::Random)
+    }
+
     /// Returns the workspace.
     pub fn workspace(&self) -> &Workspace {
         &self.facts.workspace
     }
 }
 
-/// A daemon that listens but does not accept yet.
+/// A daemon that has its place in the world but serves nobody yet.
 #[derive(Debug)]
 pub struct Daemon {
     machine: Machine,
     hub: Hub,
-    listener: TcpListener,
-    address: SocketAddr,
-    access: Access,
+    front: Front,
+}
+
+/// Where harnesses come from.
+enum Front {
+    /// They dial.
+    Listen(TcpListener, Access),
+    /// There is one, and it is dialled.
+    Dial(Target, Box<dyn Fn() + Send>),
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Listen(listener, access) => f
+                .debug_tuple("Listen")
+                .field(listener)
+                .field(access)
+                .finish(),
+            Self::Dial(target, _) => f.debug_tuple("Dial").field(target).finish_non_exhaustive(),
+        }
+    }
 }
 
 impl Daemon {
-    /// Binds the address. Calls will run on the current runtime.
+    /// Binds the address, and returns it with its true port. Calls will run on the current runtime.
     ///
     /// # Errors
     /// [`StartError`] names what is in the way.
     ///
     /// # Panics
     /// Outside of a runtime.
-    pub fn bind(
+    pub fn listen(
         machine: Machine,
         config: &Config,
         key: Option<String>,
         toolbox: Arc<dyn Toolbox>,
-    ) -> Result<Self, StartError> {
-        let facts = machine.facts.clone();
-        let offer = machine.offer(&config.tools);
-        let hub = Hub::new(
-            &machine.limits,
-            facts.workspace,
-            facts.processes,
-            toolbox,
-            offer,
-        )
-        .map_err(StartError::Random)?;
+    ) -> Result<(Self, SocketAddr), StartError> {
+        let hub = machine.hub(config, toolbox, Harnesses::Many)?;
         let failed = |source| StartError::Listen {
             address: config.listen,
             source,
@@ -128,18 +154,37 @@ impl Daemon {
             key,
             allowed_origins: config.allowed_origins.clone(),
         };
+        Ok((
+            Self {
+                machine,
+                hub,
+                front: Front::Listen(listener, access),
+            },
+            address,
+        ))
+    }
+
+    /// Makes a daemon that dials its harness; `connected` is called each time that a connection is made. Calls will
+    /// run on the current runtime.
+    ///
+    /// # Errors
+    /// [`StartError`] names what is in the way.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn dial(
+        machine: Machine,
+        config: &Config,
+        target: Target,
+        toolbox: Arc<dyn Toolbox>,
+        connected: impl Fn() + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let hub = machine.hub(config, toolbox, Harnesses::One)?;
         Ok(Self {
             machine,
             hub,
-            listener,
-            address,
-            access,
+            front: Front::Dial(target, Box::new(connected)),
         })
-    }
-
-    /// Returns the address that is listened on, with its true port.
-    pub fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// Returns a handle that changes what is offered while the daemon runs.
@@ -161,13 +206,15 @@ impl Daemon {
     ) -> io::Result<()> {
         let limits = Arc::clone(&self.machine.limits);
         let stop_accepting = CancellationToken::new();
-        let mut connections = IoThread::start(
-            self.listener,
-            self.hub.clone(),
-            self.access,
-            Arc::clone(&limits),
-            stop_accepting.clone(),
-        )?;
+        let (hub, stopping) = (self.hub.clone(), stop_accepting.clone());
+        let mut connections = match self.front {
+            Front::Listen(listener, access) => {
+                IoThread::accept(listener, hub, access, Arc::clone(&limits), stopping)?
+            }
+            Front::Dial(target, connected) => {
+                IoThread::dial(target, hub, Arc::clone(&limits), stopping, connected)?
+            }
+        };
         let upkeep = async {
             // Ahead of the first command, which would otherwise wait for it.
             let facts = &self.machine.facts;

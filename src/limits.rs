@@ -62,6 +62,12 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// Pause after a connection could not be accepted.
     pub accept_pause: Duration,
+    /// First bound of the pause before a harness is dialled again; it doubles (protocol section 7).
+    pub redial_first: Duration,
+    /// Last bound of that pause; one to two of it where this executor is not wanted.
+    pub redial_most: Duration,
+    /// A connection that has lived so long was established, though its harness said nothing.
+    pub established_after: Duration,
     /// Time for the WebSocket handshake, so that a silent dialler holds no place.
     pub handshake_timeout: Duration,
     /// Time that running calls get at shutdown before they are ended (protocol section 10).
@@ -200,6 +206,9 @@ impl Default for Limits {
             session_ttl: Duration::from_mins(10),
             heartbeat: Duration::from_secs(15),
             accept_pause: Duration::from_millis(100),
+            redial_first: Duration::from_millis(500),
+            redial_most: Duration::from_secs(30),
+            established_after: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(2),
             flush_timeout: Duration::from_secs(1),

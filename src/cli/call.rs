@@ -8,7 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value};
 
 use super::{Failure, host};
-use crate::harness::{CallEvent, Harness, HarnessError, Target};
+use crate::harness::{CallEvent, Harness, HarnessError};
+use crate::net::Target;
 use crate::state;
 use crate::telemetry::chain;
 use crate::wire::{
@@ -54,6 +55,9 @@ pub(super) struct Args {
     /// State directory of the executor [default: by its workspace]
     #[arg(long, value_name = "DIR", env = "BMA_EXECUTOR_STATE_DIR")]
     state_dir: Option<PathBuf>,
+    /// Certificates (PEM) to trust besides the machine's own [default: none]
+    #[arg(long, value_name = "FILE", env = "BMA_EXECUTOR_CA_FILE")]
+    ca_file: Option<PathBuf>,
     /// Dial an address other than loopback without TLS
     #[arg(long)]
     allow_plaintext: bool,
@@ -62,11 +66,8 @@ pub(super) struct Args {
 /// Calls one tool and prints what came of it.
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let input = input(args.input.as_deref())?;
-    let target = Target {
-        url: args.url.clone(),
-        key: key(args)?,
-        allow_plaintext: args.allow_plaintext,
-    };
+    let target = Target::new(&args.url, key(args)?, None)?.allowing_plaintext(args.allow_plaintext);
+    let target = host::trusting(target, args.ca_file.as_deref())?;
     let done = super::runtime()?.block_on(async {
         let harness = Harness::connect(&target).await?;
         if args.list {

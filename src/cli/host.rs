@@ -1,10 +1,11 @@
 //! What the environment and the user data base say about this process. Read here and nowhere else.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Failure;
 use crate::config::{Config, KeySource, Settings};
+use crate::net::Target;
 use crate::state::{self, StateDir};
 
 /// The variable with the bearer key (published name).
@@ -92,10 +93,7 @@ fn state_home() -> Result<PathBuf, Failure> {
 }
 
 /// Returns the state directory of a workspace.
-pub(super) fn state_dir(
-    named: Option<&PathBuf>,
-    workspace: &std::path::Path,
-) -> Result<PathBuf, Failure> {
+pub(super) fn state_dir(named: Option<&PathBuf>, workspace: &Path) -> Result<PathBuf, Failure> {
     match named {
         Some(path) => Ok(path.clone()),
         None => Ok(state::default_dir(&state_home()?, workspace)),
@@ -105,7 +103,7 @@ pub(super) fn state_dir(
 /// The key that a daemon asks for, and the state directory that it holds for as long as it runs.
 pub(super) fn key_and_state(
     config: &Config,
-    workspace: &std::path::Path,
+    workspace: &Path,
 ) -> Result<(Option<String>, Option<StateDir>), Failure> {
     let open =
         || StateDir::open(&state_dir(config.state_dir.as_ref(), workspace)?).map_err(Failure::from);
@@ -117,6 +115,22 @@ pub(super) fn key_and_state(
             None => open().and_then(|dir| Ok((Some(dir.key()?), Some(dir)))),
         },
     }
+}
+
+/// Lets a target trust the certificates in a file.
+pub(super) fn trusting(target: Target, file: Option<&Path>) -> Result<Target, Failure> {
+    let Some(path) = file else { return Ok(target) };
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the operator's file, not a workspace's"
+    )]
+    let pem = std::fs::read(path).map_err(|error| {
+        Failure::usage(format!(
+            "the file of certificates `{}` cannot be read: {error}",
+            path.display()
+        ))
+    })?;
+    Ok(target.trusting(&pem)?)
 }
 
 /// Returns the key of the environment.

@@ -1,9 +1,11 @@
 //! The command line: the only room that prints, exits and reads the environment.
 
 mod call;
+mod connect;
 mod demo;
 mod describe;
 mod host;
+mod lifecycle;
 mod serve;
 
 use std::process::ExitCode;
@@ -25,6 +27,8 @@ struct Cli {
 enum Command {
     /// Listen for harnesses
     Serve(serve::Args),
+    /// Dial a harness, and again whenever the connection is lost
+    Connect(connect::Args),
     /// Call one tool of a running executor
     Call(call::Args),
     /// Print what would be advertised, as JSON
@@ -68,6 +72,12 @@ macro_rules! failure_from {
     )+};
 }
 
+impl From<crate::net::TargetError> for Failure {
+    fn from(error: crate::net::TargetError) -> Self {
+        Self::usage(chain(&error))
+    }
+}
+
 failure_from!(
     crate::daemon::StartError,
     crate::state::StateError,
@@ -78,6 +88,7 @@ failure_from!(
 pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Connect(args) => connect::run(args),
         Command::Call(args) => call::run(&args),
         Command::Describe(args) => describe::run(&args),
         Command::Demo => demo::run(),

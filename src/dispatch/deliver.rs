@@ -25,6 +25,13 @@ pub(super) struct Kept {
     delivery: Delivery,
 }
 
+impl Kept {
+    /// Whether the harness is known to have it.
+    pub(super) fn is_delivered(&self) -> bool {
+        self.delivery == Delivery::Done
+    }
+}
+
 /// How far a result has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delivery {
@@ -128,7 +135,7 @@ impl Hub {
         };
         if let Some(session) = state.sessions.get_mut(id) {
             session.registry.each_result(|call, kept| {
-                if kept.delivery != Delivery::Done {
+                if !kept.is_delivered() {
                     self.queue(&peer, id.clone(), call.clone(), &kept.text, None);
                 }
             });
@@ -174,7 +181,7 @@ impl Hub {
     }
 
     fn shrink_delivered(&self, id: &SessionId, call: &ToolCallId, kept: &mut Kept) {
-        if kept.delivery == Delivery::Done && kept.text.bytes.len() > KEPT_AFTER_DELIVERY {
+        if kept.is_delivered() && kept.text.bytes.len() > KEPT_AFTER_DELIVERY {
             self.shrink(id, call, kept, "it was large and had been delivered");
         }
     }
@@ -200,7 +207,7 @@ impl Hub {
             }
             state.sessions.each_mut(|id, session| {
                 session.registry.each_result(|call, kept| {
-                    if (kept.delivery == Delivery::Done) == done
+                    if kept.is_delivered() == done
                         && kept.text.bytes.len() > KEPT_AFTER_DELIVERY
                         && full()
                     {

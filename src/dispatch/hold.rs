@@ -21,7 +21,7 @@ impl Hub {
                     "this session was closed; send `session.open` to use its id again",
                 ));
             }
-            let workspace = self.0.workspace.clone();
+            let workspace = self.0.rooms.workspace.clone();
             self.insert_session(state, peer, id, workspace, Vec::new())?;
             Self::announce(state, peer, id, false);
             return Ok(());
@@ -54,10 +54,10 @@ impl Hub {
             let workspace = match &open.workspace {
                 // A few system calls on a local directory; the order of this connection's messages
                 // would be lost if they were made elsewhere.
-                Some(path) => self.0.workspace.below(path).map_err(|error| {
+                Some(path) => self.0.rooms.workspace.below(path).map_err(|error| {
                     SessionRefused::new(ErrorCode::InvalidInput, format!("`workspace`: {error}"))
                 })?,
-                None => self.0.workspace.clone(),
+                None => self.0.rooms.workspace.clone(),
             };
             let env = open.env.unwrap_or_default();
             let env = env
@@ -118,14 +118,14 @@ impl Hub {
             tracing::error!(%error, "no random bytes for a resume token");
             SessionRefused::new(ErrorCode::Internal, "the kernel gave no random bytes")
         })?;
-        let processes = self.0.processes.session(env);
+        let processes = self.0.rooms.processes.session(env);
         let session = Session::new(workspace, processes, peer, resume_token, limits);
         state.sessions.insert(id, session);
         Ok(())
     }
 
     /// Makes `peer` the holder of a session, and queues what the last holder may not have got.
-    fn hand_over(&self, state: &mut State, peer: PeerId, id: &SessionId) {
+    pub(super) fn hand_over(&self, state: &mut State, peer: PeerId, id: &SessionId) {
         if let Some(session) = state.sessions.get_mut(id) {
             self.settle_written(id, session, true);
             session.holder = Some(peer);

@@ -22,7 +22,7 @@ mod shutdown;
 mod toolbox;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,12 +45,33 @@ use session::Sessions;
 #[derive(Debug, Clone)]
 pub struct Hub(Arc<Inner>);
 
+/// What a hub runs calls with.
+#[derive(Debug)]
+pub struct Rooms {
+    /// The root workspace.
+    pub workspace: Workspace,
+    /// The process room.
+    pub processes: Processes,
+    /// Runs the tools.
+    pub toolbox: Arc<dyn Toolbox>,
+    /// The name of this environment, for the hello.
+    pub environment_id: Option<String>,
+}
+
+/// How many harnesses there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Harnesses {
+    /// Any number dial; each holds the sessions that it opened.
+    Many,
+    /// One is dialled; its next connection has all sessions.
+    One,
+}
+
 #[derive(Debug)]
 struct Inner {
     limits: Arc<Limits>,
-    workspace: Workspace,
-    processes: Processes,
-    toolbox: Arc<dyn Toolbox>,
+    rooms: Rooms,
+    harnesses: Harnesses,
     instance_id: String,
     state: Mutex<State>,
     /// One permit for each admitted call until its answer has been written or its connection is gone.
@@ -82,6 +103,22 @@ struct Peer {
     outbox: Arc<Outbox>,
     terms: Mutex<Terms>,
     heartbeat: watch::Sender<Duration>,
+    heard: Heard,
+}
+
+/// Whether a valid message has come from a peer. Outlives its connection.
+#[derive(Debug, Clone, Default)]
+pub struct Heard(Arc<AtomicBool>);
+
+impl Heard {
+    /// Returns whether one has.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What a connection agreed on; until its welcome comes it is served as v1.
@@ -117,6 +154,11 @@ impl Connection {
         self.peer.heartbeat.subscribe()
     }
 
+    /// Returns whether a valid message has come, as it changes.
+    pub fn heard(&self) -> Heard {
+        self.peer.heard.clone()
+    }
+
     /// Gives up this connection's sessions. To be called before the peer can know that the connection ends, so that
     /// its next one finds them free.
     pub fn release(&self) {
@@ -150,16 +192,14 @@ impl Hub {
     /// Outside of a runtime.
     pub fn new(
         limits: &Arc<Limits>,
-        workspace: Workspace,
-        processes: Processes,
-        toolbox: Arc<dyn Toolbox>,
+        rooms: Rooms,
+        harnesses: Harnesses,
         offer: CapabilitiesUpdate,
     ) -> Result<Self, getrandom::Error> {
         Ok(Self(Arc::new(Inner {
             limits: Arc::clone(limits),
-            workspace,
-            processes,
-            toolbox,
+            rooms,
+            harnesses,
             instance_id: crate::secret::token()?,
             state: Mutex::new(State {
                 peers: BTreeMap::new(),
@@ -190,13 +230,20 @@ impl Hub {
                 max_message_bytes: limits.default_outbound_bytes,
             }),
             heartbeat: watch::Sender::new(limits.heartbeat),
+            heard: Heard::default(),
         });
         let mut state = self.state();
         let id = state.next_peer;
         state.next_peer += 1;
         state.peers.insert(id, Arc::clone(&peer));
-        peer.outbox.control(self.hello(&state.offer));
+        let hello = self.hello(&mut state);
+        peer.outbox.control(hello);
         peer.outbox.control(CapabilitiesUpdate::clone(&state.offer));
+        if self.0.harnesses == Harnesses::One {
+            for session in state.sessions.ids() {
+                self.hand_over(&mut state, id, &session);
+            }
+        }
         if state.stopping {
             peer.outbox.close(1001, "the executor stops");
         }
@@ -208,7 +255,8 @@ impl Hub {
         }
     }
 
-    fn hello(&self, offer: &CapabilitiesUpdate) -> Hello {
+    fn hello(&self, state: &mut State) -> Hello {
+        let resume = (self.0.harnesses == Harnesses::One).then(|| state.sessions.resumable());
         Hello {
             protocol_versions: crate::wire::PROTOCOL_VERSIONS.map(str::to_owned).to_vec(),
             executor: ExecutorInfo {
@@ -217,11 +265,11 @@ impl Hub {
                 arch: std::env::consts::ARCH.to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
-            environment_id: None,
+            environment_id: self.0.rooms.environment_id.clone(),
             instance_id: self.0.instance_id.clone(),
-            capabilities: offer.capabilities,
+            capabilities: state.offer.capabilities,
             limits: AdvertisedLimits::from(&*self.0.limits),
-            resume: None,
+            resume,
         }
     }
 

@@ -19,7 +19,11 @@ const MIN_MESSAGE_BYTES: usize = 64 * 1024;
 impl Connection {
     /// Acts on one text message.
     pub fn receive(&self, text: &str) {
-        match decode(text) {
+        let decoded = decode(text);
+        if decoded.is_ok() {
+            self.peer.heard.set();
+        }
+        match decoded {
             Ok(ToExecutor::ToolCancel(cancel)) => self.cancel(&cancel),
             Ok(ToExecutor::ToolCall(call)) => self.admit(call),
             Ok(ToExecutor::Welcome(welcome)) => self.welcome(&welcome),

@@ -123,6 +123,13 @@ impl<S, R: Clone> Registry<S, R> {
         self.running.values().map(|(_, stop)| stop)
     }
 
+    /// Returns the ids of the running calls, in order.
+    pub(crate) fn running_ids(&self) -> Vec<ToolCallId> {
+        let mut ids: Vec<_> = self.running.keys().cloned().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// Returns the result of a finished call, to be changed in place.
     pub(crate) fn result_mut(&mut self, id: &ToolCallId) -> Option<&mut R> {
         self.finished

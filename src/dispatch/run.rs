@@ -110,7 +110,7 @@ impl Ticket {
             limits: Arc::clone(&self.hub.0.limits),
             max_result_bytes: work.max_result_bytes,
         };
-        let mut tool = self.hub.0.toolbox.run(ctx, input);
+        let mut tool = self.hub.0.rooms.toolbox.run(ctx, input);
         let Deadline::At(deadline) = deadline else {
             return tool.await;
         };

@@ -11,7 +11,7 @@ use super::registry::{Bounds, Registry};
 use crate::limits::Limits;
 use crate::process::SessionProcesses;
 use crate::stop::{Stop, StopCause};
-use crate::wire::{ErrorCode, ProtocolError, SessionId, SessionOpened};
+use crate::wire::{ErrorCode, ProtocolError, ResumableSession, SessionId, SessionOpened};
 use crate::workspace::Workspace;
 
 /// One session. It outlives its connections.
@@ -118,6 +118,26 @@ impl Sessions {
         for (id, session) in &mut self.open {
             each(id, session);
         }
+    }
+
+    /// Returns what a harness must know to go on with each session.
+    pub(super) fn resumable(&mut self) -> Vec<ResumableSession> {
+        let mut resumable = Vec::new();
+        self.each_mut(|id, session| {
+            let mut unacked = Vec::new();
+            session.registry.each_result(|call, kept| {
+                if !kept.is_delivered() {
+                    unacked.push(call.clone());
+                }
+            });
+            let running = session.registry.running_ids();
+            resumable.push(ResumableSession {
+                session_id: id.clone(),
+                running,
+                unacked,
+            });
+        });
+        resumable
     }
 
     /// Returns the sessions that have had no holder for too long, after forgetting what has aged in the others.

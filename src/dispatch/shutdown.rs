@@ -36,7 +36,7 @@ impl Hub {
                 "calls were still running at the end of the shutdown"
             );
         }
-        self.0.processes.close().await;
+        self.0.rooms.processes.close().await;
         self.close_connections();
     }
 

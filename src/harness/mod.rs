@@ -2,66 +2,35 @@
 //!
 //! It knows the wire and the socket, and nothing of the executor's rooms.
 
-use std::time::Duration;
-
 use futures_util::{SinkExt as _, StreamExt as _};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use tokio_tungstenite::tungstenite::http::{HeaderValue, Uri, header};
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
-use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use crate::limits::Limits;
-use crate::net::{Link, socket_config};
+use crate::net::{DialError, Dialled, Target};
 use crate::wire::{
     CapabilitiesUpdate, HarnessInfo, PROTOCOL_VERSIONS, ResultAck, ToExecutor, ToHarness,
     ToolCallId, ToolProgress, ToolResult, Welcome, decode_to_harness, encode,
 };
 
-/// Where an executor listens and how to get in.
-#[derive(Clone)]
-pub struct Target {
-    /// `ws://host:port`.
-    pub url: String,
-    /// The bearer key, where one is asked for.
-    pub key: Option<String>,
-    /// Whether an address other than loopback may be dialled without TLS.
-    pub allow_plaintext: bool,
-}
-
-impl std::fmt::Debug for Target {
-    /// Leaves the key out, so that it cannot reach a log.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Target")
-            .field("url", &self.url)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Why an executor could not be driven.
 #[derive(Debug, thiserror::Error)]
 pub enum HarnessError {
-    /// The URL cannot be used.
-    #[error("the URL cannot be used: {0}")]
-    Url(String),
-    /// Nobody listens, or not in time.
-    #[error("no executor answers at {address}; start one with `bma-executor serve`")]
+    /// No connection was made.
+    #[error(
+        "no executor can be reached at {address}; start one with `bma-executor serve`, or look at --url and the key"
+    )]
     Dial {
-        /// Host and port.
+        /// Scheme, host and port.
         address: String,
         /// Why.
         #[source]
-        source: std::io::Error,
+        source: DialError,
     },
-    /// The handshake was refused.
-    #[error("the executor refused the connection with HTTP status {status}: {reason}")]
-    Refused {
-        /// The status.
-        status: u16,
-        /// What its body says.
-        reason: String,
-    },
+    /// It said nothing in time.
+    #[error("the executor did not say hello")]
+    Silent,
     /// The socket failed.
     #[error("the connection failed")]
     Socket(#[source] Box<SocketError>),
@@ -84,7 +53,7 @@ pub enum HarnessError {
 /// A connection to an executor, past its hello.
 #[derive(Debug)]
 pub struct Harness {
-    socket: WebSocketStream<Link<TcpStream>>,
+    socket: Socket,
     capabilities: CapabilitiesUpdate,
 }
 
@@ -97,58 +66,20 @@ pub enum CallEvent {
     Result(ToolResult),
 }
 
-/// Longest wait for the connection and for the hello.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
 impl Harness {
     /// Connects, takes the hello and sends the welcome for v1.1.
     ///
     /// # Errors
     /// [`HarnessError`] says what to look at.
     pub async fn connect(target: &Target) -> Result<Self, HarnessError> {
-        let address = address(target)?;
-        let dial_failed = |source| HarnessError::Dial {
-            address: address.clone(),
-            source,
-        };
-        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(&*address))
-            .await
-            .map_err(|elapsed| dial_failed(elapsed.into()))?
-            .map_err(dial_failed)?;
-        stream.set_nodelay(true).map_err(dial_failed)?;
-        let local = stream.peer_addr().map_err(dial_failed)?.ip().is_loopback();
-        if !local && !target.allow_plaintext {
-            return Err(HarnessError::Url(
-                "ws:// to an address other than loopback would show the key to the network; use --allow-plaintext where the network is trusted".to_owned(),
-            ));
-        }
         let limits = Limits::default();
-        let mut request = target
-            .url
-            .as_str()
-            .into_client_request()
-            .map_err(socket_error)?;
-        request.headers_mut().insert(
-            header::SEC_WEBSOCKET_PROTOCOL,
-            HeaderValue::from_static("bma.executor.v1.1, bma.executor.v1"),
-        );
-        if let Some(key) = &target.key {
-            let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_invalid| {
-                HarnessError::Url("the key holds characters that a header cannot carry".to_owned())
-            })?;
-            value.set_sensitive(true);
-            request.headers_mut().insert(header::AUTHORIZATION, value);
-        }
-        let config = socket_config(&limits, limits.max_outbound_bytes);
-        let handshake = client_async_with_config(request, Link::new(stream), Some(config));
-        let (mut socket, _response) = timeout(CONNECT_TIMEOUT, handshake)
-            .await
-            .map_err(|elapsed| dial_failed(elapsed.into()))?
-            .map_err(socket_error)?;
-        let hello = timeout(CONNECT_TIMEOUT, first_messages(&mut socket));
-        let capabilities = hello
-            .await
-            .map_err(|elapsed| dial_failed(elapsed.into()))??;
+        let dialled = target.dial(&limits, limits.max_outbound_bytes).await;
+        let mut socket = dialled.map_err(|source| HarnessError::Dial {
+            address: target.shown(),
+            source,
+        })?;
+        let hello = timeout(limits.handshake_timeout, first_messages(&mut socket));
+        let capabilities = hello.await.unwrap_or(Err(HarnessError::Silent))?;
         let mut harness = Self {
             socket,
             capabilities,
@@ -245,7 +176,7 @@ fn welcome(limits: &Limits) -> Welcome {
     }
 }
 
-type Socket = WebSocketStream<Link<TcpStream>>;
+type Socket = WebSocketStream<Dialled>;
 
 async fn next(socket: &mut Socket) -> Result<ToHarness, HarnessError> {
     loop {
@@ -281,36 +212,6 @@ async fn first_messages(socket: &mut Socket) -> Result<CapabilitiesUpdate, Harne
     }
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the list is the library's, open, and none of the others needs words of its own"
-)]
 fn socket_error(error: SocketError) -> HarnessError {
-    match error {
-        SocketError::Http(response) => HarnessError::Refused {
-            status: response.status().as_u16(),
-            reason: response
-                .into_body()
-                .map(|body| String::from_utf8_lossy(&body).trim().to_owned())
-                .unwrap_or_default(),
-        },
-        other => HarnessError::Socket(Box::new(other)),
-    }
-}
-
-/// Returns host and port of a `ws://` URL.
-fn address(target: &Target) -> Result<String, HarnessError> {
-    let uri: Uri = target
-        .url
-        .parse()
-        .map_err(|error| HarnessError::Url(format!("{error}")))?;
-    match (uri.scheme_str(), uri.host()) {
-        (Some("ws"), Some(host)) => Ok(format!("{host}:{}", uri.port_u16().unwrap_or(80))),
-        (Some("wss"), _) => Err(HarnessError::Url(
-            "wss:// is not built into this version".to_owned(),
-        )),
-        _ => Err(HarnessError::Url(
-            "it must be of the form ws://host:port".to_owned(),
-        )),
-    }
+    HarnessError::Socket(Box::new(error))
 }

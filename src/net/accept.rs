@@ -120,7 +120,7 @@ async fn serve(
     };
     tracing::info!(%peer, "harness connected");
     match connection::run(socket, hub.attach(), limits).await {
-        End::Closed => tracing::info!(%peer, "harness disconnected"),
+        End::Closed(code) => tracing::info!(%peer, ?code, "harness disconnected"),
         End::ClosedHere(close) => {
             tracing::info!(%peer, code = close.code, reason = close.reason, "connection closed");
         }

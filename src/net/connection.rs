@@ -21,8 +21,8 @@ type Socket<S> = WebSocketStream<Link<S>>;
 /// How a connection ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The peer closed it.
-    Closed,
+    /// The peer closed it, with this code where it gave one.
+    Closed(Option<u16>),
     /// This side closed it.
     ClosedHere(CloseFrame),
     /// Nothing was read for two heartbeats, or a write did not get on for as long.
@@ -107,9 +107,13 @@ where
             Some(Ok(Message::Text(text))) => connection.receive(&text),
             Some(Ok(Message::Binary(_))) => connection.refuse_binary(),
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-            Some(Ok(Message::Close(_)) | Err(SocketError::ConnectionClosed)) | None => {
+            Some(Ok(Message::Close(frame))) => {
                 connection.release();
-                return End::Closed;
+                return End::Closed(frame.map(|frame| frame.code.into()));
+            }
+            Some(Err(SocketError::ConnectionClosed)) | None => {
+                connection.release();
+                return End::Closed(None);
             }
             Some(Err(SocketError::Capacity(_))) => {
                 return close(1009, "the message is larger than this executor takes");
@@ -148,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
                     if let Ok(Err(error)) = timeout(self.limits.close_timeout, self.sink.close()).await {
                         tracing::debug!(%error, "the peer was gone before the close was answered");
                     }
-                    return End::Closed;
+                    return End::Closed(None);
                 }
                 Ok(()) = heartbeat.changed() => continue,
                 () = sleep_until((pinged + interval).into()) => None,

@@ -12,6 +12,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::accept::{Access, accept};
+use super::dial::Target;
+use super::reconnect::keep_connected;
 use crate::dispatch::Hub;
 use crate::limits::Limits;
 
@@ -23,28 +25,50 @@ pub struct IoThread {
 }
 
 impl IoThread {
-    /// Serves connections of `listener` until `stop`, and then those that are left until they end.
+    /// Accepts connections of `listener` until `stop`, and serves those that are left until they end.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start(
+    pub fn accept(
         listener: TcpListener,
         hub: Hub,
         access: Access,
         limits: Arc<Limits>,
         stop: CancellationToken,
     ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Self::start(move || accept(listener, hub, access, limits, stop))
+    }
+
+    /// Keeps a connection to a harness until `stop`, and serves the last one until it ends. `connected` is called each
+    /// time that one is made.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn dial(
+        target: Target,
+        hub: Hub,
+        limits: Arc<Limits>,
+        stop: CancellationToken,
+        connected: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::start(move || keep_connected(target, hub, limits, stop, connected))
+    }
+
+    fn start<F>(serve: impl FnOnce() -> F + Send + 'static) -> io::Result<Self>
+    where
+        F: Future<Output = io::Result<()>>,
+    {
         let (ended_sender, ended) = oneshot::channel();
         let abort = CancellationToken::new();
         let aborted = abort.clone();
-        listener.set_nonblocking(true)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new()
             .name("connections".to_owned())
             .spawn(move || {
                 let result = runtime.block_on(async {
                     tokio::select! {
-                        result = accept(listener, hub, access, limits, stop) => result,
+                        result = serve() => result,
                         () = aborted.cancelled() => Ok(()),
                     }
                 });

@@ -23,6 +23,7 @@ mod support;
 mod bash;
 mod cli;
 mod codec;
+mod connect;
 mod contracts;
 mod delivery;
 mod files;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bma_executor::harness::{Harness, Target};
+use bma_executor::harness::Harness;
+use bma_executor::net::Target;
 use bma_executor::wire::{ResultAck, SessionId, ToHarness, ToolCall, ToolCallId, ToolResult};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -70,11 +71,7 @@ impl Server {
             .enable_all()
             .build()
             .unwrap();
-        let target = Target {
-            url: self.url.clone(),
-            key: None,
-            allow_plaintext: false,
-        };
+        let target = Target::new(&self.url, None, None).unwrap();
         let harness = runtime.block_on(Harness::connect(&target)).unwrap();
         Driver {
             runtime,

@@ -16,7 +16,8 @@ use super::{Failure, host};
 use crate::config::{Config, Settings};
 use crate::daemon::{Daemon, Machine};
 use crate::dispatch::BuiltIn;
-use crate::harness::{CallEvent, Harness, HarnessError, Target};
+use crate::harness::{CallEvent, Harness, HarnessError};
+use crate::net::Target;
 use crate::telemetry::{self, LogFormat, LogLevel, chain};
 use crate::wire::{
     ContentBlock, DeadlineMs, SessionId, ToolCall, ToolCallId, ToolCancel, ToolResult,
@@ -44,15 +45,12 @@ pub(super) fn run() -> Result<ExitCode, Failure> {
     let machine = Machine::probe(&config, host::environment(), host::user())?;
     let key = crate::secret::token().map_err(std::io::Error::other)?;
     let wrong = super::runtime()?.block_on(async {
-        let daemon = Daemon::bind(machine, &config, Some(key.clone()), Arc::new(BuiltIn))?;
-        let target = Target {
-            url: format!("ws://{}", daemon.address()),
-            key: Some(key),
-            allow_plaintext: false,
-        };
+        let (daemon, address) =
+            Daemon::listen(machine, &config, Some(key.clone()), Arc::new(BuiltIn))?;
+        let target = Target::new(&format!("ws://{address}"), Some(key), None)?;
         anstream::println!(
             "{DIM}executor at {} over {}{DIM:#}",
-            target.url,
+            target.shown(),
             scratch.path().display()
         );
         let (stop, stopped) = oneshot::channel();

@@ -5,18 +5,21 @@ use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::http::HeaderMap;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use tokio_tungstenite::{WebSocketStream, accept_hdr_async, client_async_with_config};
 
 use super::SOON;
 use super::contract::{check_details, check_frame};
 
 /// A connection to an executor, past its hello and first update.
 pub struct Client {
-    socket: WebSocketStream<TcpStream>,
+    socket: WebSocketStream<Box<dyn Stream>>,
     /// The executor's hello.
     pub hello: Value,
     /// Its first capabilities update.
@@ -131,6 +134,11 @@ impl Client {
         let socket = open(address, key, &[])
             .await
             .expect("the handshake succeeds");
+        Self::greet(socket).await.unwrap()
+    }
+
+    /// Takes hello and update.
+    async fn greet(socket: WebSocketStream<Box<dyn Stream>>) -> Result<Self, String> {
         let mut client = Self {
             socket,
             hello: Value::Null,
@@ -141,11 +149,25 @@ impl Client {
             names: Vec::new(),
             acks: false,
         };
-        client.hello = client.expect_any().await;
+        client.hello = client.next_frame().await?;
         assert_eq!(client.hello["method"], "executor.hello");
-        client.update = client.expect_any().await;
+        client.update = client.next_frame().await?;
         assert_eq!(client.update["method"], "executor.capabilities.update");
-        client
+        Ok(client)
+    }
+
+    /// Loses the connection without a word.
+    pub fn cut(self) {
+        drop(self);
+    }
+
+    /// Closes the connection with a code.
+    pub async fn close(&mut self, code: u16) {
+        let frame = CloseFrame {
+            code: code.into(),
+            reason: "".into(),
+        };
+        self.socket.close(Some(frame)).await.unwrap();
     }
 
     /// Sends a text as it is, unchecked: for what no harness should send.
@@ -276,14 +298,6 @@ impl Client {
         }
     }
 
-    /// Waits for whatever comes next.
-    pub async fn expect_any(&mut self) -> Value {
-        tokio::time::timeout(SOON, self.next_frame())
-            .await
-            .expect("a frame comes")
-            .expect("the socket lives")
-    }
-
     /// Returns every frame that comes until it has been quiet for a while, and those kept before.
     pub async fn drain(&mut self, quiet: Duration) -> Vec<Value> {
         let mut frames = std::mem::take(&mut self.seen);
@@ -358,12 +372,39 @@ fn parse(text: &str) -> Value {
     frame
 }
 
+/// Any byte stream.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + std::fmt::Debug {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + std::fmt::Debug> Stream for S {}
+
+/// Answers an executor that dials, as its harness; returns the connection and the headers that it asked with.
+pub async fn accept_executor(
+    stream: impl Stream + 'static,
+    answer: impl Fn(&Request, Response) -> Result<Response, ErrorResponse>,
+) -> (Result<Client, String>, HeaderMap) {
+    let mut headers = HeaderMap::new();
+    let stream: Box<dyn Stream> = Box::new(stream);
+    #[expect(clippy::result_large_err, reason = "the library's own callback type")]
+    let check = |request: &Request, response: Response| {
+        headers = request.headers().clone();
+        answer(request, response)
+    };
+    let socket = accept_hdr_async(stream, check)
+        .await
+        .map_err(|error| error.to_string());
+    let client = match socket {
+        Ok(socket) => Client::greet(socket).await,
+        Err(error) => Err(error),
+    };
+    (client, headers)
+}
+
 /// Opens a WebSocket with headers of the test's choice.
 pub async fn open(
     address: SocketAddr,
     key: Option<&str>,
     headers: &[(&'static str, &str)],
-) -> Result<WebSocketStream<TcpStream>, Error> {
+) -> Result<WebSocketStream<Box<dyn Stream>>, Error> {
     let mut request = format!("ws://{address}").into_client_request()?;
     if let Some(key) = key {
         request
@@ -378,6 +419,7 @@ pub async fn open(
     let config = WebSocketConfig::default()
         .max_message_size(Some(64 << 20))
         .max_frame_size(Some(64 << 20));
+    let stream: Box<dyn Stream> = Box::new(stream);
     client_async_with_config(request, stream, Some(config))
         .await
         .map(|(socket, _)| socket)

@@ -85,9 +85,9 @@ pub fn start_executor_with(options: Options) -> Executor {
             .unwrap();
         runtime.block_on(async move {
             let machine = Machine::probe(&config, environment, "tester".to_owned()).unwrap();
-            let daemon =
-                Daemon::bind(machine, &config, Some(KEY.to_owned()), options.toolbox).unwrap();
-            started.send((daemon.address(), daemon.offers())).unwrap();
+            let (daemon, address) =
+                Daemon::listen(machine, &config, Some(KEY.to_owned()), options.toolbox).unwrap();
+            started.send((address, daemon.offers())).unwrap();
             let stop = async { stopped.await.unwrap_or("the test is over") };
             daemon.run(stop, CancellationToken::new()).await.unwrap();
         });
