@@ -38,7 +38,8 @@ pub struct Limits {
     pub control_lane: usize,
     /// Progress messages waiting for one connection's writer; the oldest is dropped and counted.
     pub progress_lane: usize,
-    /// Results waiting for one connection's writer, in bytes. Above it new calls are refused until the harness reads.
+    /// Results waiting for one connection's writer, in bytes; above it that connection's calls are refused until it reads.
+    /// Half of the daemon's memory for results, so that one deaf harness leaves room for others.
     pub outbox_bytes: usize,
     /// Shortest time between two progress messages of one stream of one call.
     pub progress_interval: Duration,
@@ -194,7 +195,7 @@ impl Default for Limits {
             max_id_chars: 128,
             control_lane: 1_024,
             progress_lane: 256,
-            outbox_bytes: 64 * MIB,
+            outbox_bytes: 32 * MIB,
             progress_interval: Duration::from_millis(100),
             progress_bytes: 16 * KIB,
             max_finished_calls: 10_000,

@@ -7,8 +7,10 @@ use tokio_util::sync::CancellationToken;
 /// Why a call was ended before it finished by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopCause {
-    /// `tool.cancel` came, or its session was closed.
+    /// `tool.cancel` came.
     Cancelled,
+    /// Its session was closed.
+    SessionClosed,
     /// The call's `deadline_ms` passed.
     Deadline,
     /// The daemon stops.

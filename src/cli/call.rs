@@ -1,23 +1,22 @@
 //! `call`: the harness end, once.
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Read as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value};
 
-use super::{Failure, host};
+use super::{EXIT_NO_RESULT, Failure, host, print};
 use crate::harness::{CallEvent, Harness, HarnessError};
 use crate::net::Target;
+use crate::shutdown::{Signal, Signals};
 use crate::state;
 use crate::telemetry::chain;
 use crate::wire::{
-    ContentBlock, DeadlineMs, SessionClose, SessionId, ToHarness, ToolCall, ToolCallId, ToolResult,
+    ContentBlock, DeadlineMs, SessionClose, SessionId, ToHarness, ToolCall, ToolCallId, ToolCancel,
+    ToolResult, decode_object,
 };
-
-/// No result came.
-const EXIT_NO_RESULT: u8 = 3;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -68,17 +67,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let input = input(args.input.as_deref())?;
     let target = Target::new(&args.url, key(args)?, None)?.allowing_plaintext(args.allow_plaintext);
     let target = host::trusting(target, args.ca_file.as_deref())?;
-    let done = super::runtime()?.block_on(async {
+    super::runtime()?.block_on(async {
         let harness = Harness::connect(&target).await?;
         if args.list {
-            print_tools(&harness);
+            print_tools(&harness)?;
             return Ok(ExitCode::SUCCESS);
         }
         call(harness, args, input).await
-    });
-    done.map_err(|error: HarnessError| Failure {
-        code: EXIT_NO_RESULT,
-        sentence: chain(&error),
     })
 }
 
@@ -86,21 +81,15 @@ async fn call(
     mut harness: Harness,
     args: &Args,
     input: Map<String, Value>,
-) -> Result<ExitCode, HarnessError> {
-    let random = |prefix: &str| {
-        let token =
-            crate::secret::token().map_err(|error| HarnessError::Protocol(error.to_string()))?;
-        Ok::<_, HarnessError>(format!("{prefix}-{}", token.get(..16).unwrap_or(&token)))
-    };
-    let bad_id = |error: crate::wire::InvalidId| HarnessError::Protocol(error.to_string());
-    let session_id = match &args.session {
-        Some(id) => id.clone(),
-        None => SessionId::new(&random("call")?).map_err(bad_id)?,
-    };
-    let tool_call_id = match &args.id {
-        Some(id) => id.clone(),
-        None => ToolCallId::new(&random("call")?).map_err(bad_id)?,
-    };
+) -> Result<ExitCode, Failure> {
+    let (own_session, own_id) = (random_name()?, random_name()?);
+    let session_id = args
+        .session
+        .clone()
+        .map_or_else(|| SessionId::new(&own_session), Ok);
+    let tool_call_id = args.id.clone().map_or_else(|| ToolCallId::new(&own_id), Ok);
+    let session_id = session_id.map_err(|error| Failure::usage(error.to_string()))?;
+    let tool_call_id = tool_call_id.map_err(|error| Failure::usage(error.to_string()))?;
     let name = args.name.clone().unwrap_or_default();
     let spinner = spinner(&name);
     let message = ToolCall {
@@ -112,35 +101,78 @@ async fn call(
         permission: None,
     };
     harness.send(&message.into()).await?;
-    let result = loop {
-        match harness.next_of(&tool_call_id).await? {
-            CallEvent::Progress(progress) => show_progress(&spinner, &progress.message),
-            CallEvent::Result(result) => break result,
-        }
-    };
+    let result = result(&mut harness, &session_id, &tool_call_id, &spinner).await?;
     spinner.finish_and_clear();
-    print_result(&result)
-        .map_err(|error| HarnessError::Protocol(format!("standard output: {error}")))?;
-    if args.session.is_none() {
-        harness
-            .send(
-                &SessionClose {
-                    session_id: session_id.clone(),
-                }
-                .into(),
-            )
-            .await?;
-        // Its background processes have ended when the answer comes.
-        while !matches!(harness.next().await?, ToHarness::SessionClosed(closed) if closed.session_id == session_id)
-        {
-        }
+    let printed = print_result(&result);
+    // The result is what was asked for; whatever happens to the connection now changes nothing about it.
+    if args.session.is_none()
+        && let Err(error) = close_session(&mut harness, session_id).await
+    {
+        tracing::debug!(%error, "the session was not closed in order");
     }
-    harness.close().await?;
+    printed?;
     Ok(if result.is_error {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Waits for the result. Ctrl-C cancels the call, whose result then comes soon; a second one gives it up.
+async fn result(
+    harness: &mut Harness,
+    session_id: &SessionId,
+    call: &ToolCallId,
+    spinner: &ProgressBar,
+) -> Result<ToolResult, Failure> {
+    let mut signals = Signals::new()?;
+    let mut cancelled = false;
+    loop {
+        let event = tokio::select! {
+            biased; // A flood of progress must not keep a signal waiting.
+            signal = signals.next() => match signal {
+                Signal::Reload => continue,
+                Signal::Stop(name) if cancelled => {
+                    return Err(Failure { code: EXIT_NO_RESULT, sentence: format!("given up after a second {name}") });
+                }
+                Signal::Stop(_) => {
+                    cancelled = true;
+                    let (session_id, tool_call_id) = (session_id.clone(), call.clone());
+                    harness.send(&ToolCancel { session_id, tool_call_id, reason: None }.into()).await?;
+                    continue;
+                }
+            },
+            event = harness.next_of(call) => event?,
+        };
+        match event {
+            CallEvent::Progress(progress) => show_progress(spinner, &progress.message),
+            CallEvent::Result(result) => return Ok(result),
+        }
+    }
+}
+
+/// Closes the session of this call; its background processes have ended when the answer comes.
+async fn close_session(harness: &mut Harness, session_id: SessionId) -> Result<(), HarnessError> {
+    harness
+        .send(
+            &SessionClose {
+                session_id: session_id.clone(),
+            }
+            .into(),
+        )
+        .await?;
+    loop {
+        if let ToHarness::SessionClosed(closed) = harness.next().await?
+            && closed.session_id == session_id
+        {
+            return Ok(());
+        }
+    }
+}
+
+fn random_name() -> Result<String, Failure> {
+    let token = crate::secret::token().map_err(std::io::Error::other)?;
+    Ok(format!("call-{}", token.get(..16).unwrap_or(&token)))
 }
 
 fn spinner(name: &str) -> ProgressBar {
@@ -165,32 +197,27 @@ fn show_progress(spinner: &ProgressBar, message: &str) {
 }
 
 /// Prints block 0 to standard output and the notes to standard error.
-fn print_result(result: &ToolResult) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
+fn print_result(result: &ToolResult) -> Result<(), Failure> {
     for (at, block) in result.content.iter().enumerate() {
         match block {
-            ContentBlock::Text { text } if at == 0 => {
-                stdout.write_all(text.as_bytes())?;
-                if !text.ends_with('\n') {
-                    stdout.write_all(b"\n")?;
-                }
-            }
+            ContentBlock::Text { text } if at == 0 => print::bytes(text.as_bytes())?,
             ContentBlock::Text { text } => anstream::eprintln!("{text}"),
             ContentBlock::Image { .. } => {
                 anstream::eprintln!("(an image, which is not shown here)");
             }
         }
     }
-    stdout.flush()
+    Ok(())
 }
 
-fn print_tools(harness: &Harness) {
+fn print_tools(harness: &Harness) -> Result<(), Failure> {
     for tool in &harness.capabilities().tools {
         match &tool.reason {
-            Some(reason) => anstream::println!("{} (not available: {reason})", tool.name),
-            None => anstream::println!("{}", tool.name),
+            Some(reason) => print::line(format_args!("{} (not available: {reason})", tool.name))?,
+            None => print::line(&tool.name)?,
         }
     }
+    Ok(())
 }
 
 fn input(text: Option<&str>) -> Result<Map<String, Value>, Failure> {
@@ -198,19 +225,23 @@ fn input(text: Option<&str>) -> Result<Map<String, Value>, Failure> {
     let text = match text {
         None => "{}",
         Some("-") => {
-            std::io::stdin().read_to_string(&mut piped)?;
+            let read = std::io::stdin().read_to_string(&mut piped);
+            read.map_err(|error| {
+                Failure::usage(format!("standard input cannot be taken: {error}"))
+            })?;
             &piped
         }
         Some(text) => text,
     };
-    serde_json::from_str(text)
+    decode_object(text)
         .map_err(|error| Failure::usage(format!("the input must be a JSON object: {error}")))
 }
 
 /// Finds the key as the daemon does: a named file, the environment, the state directory.
 fn key(args: &Args) -> Result<Option<String>, Failure> {
     if let Some(path) = &args.key_file {
-        return Ok(Some(state::read_key(path)?));
+        let key = state::read_key(path);
+        return key.map(Some).map_err(|error| Failure::usage(chain(&error)));
     }
     if let Some(key) = host::key_of_environment()? {
         return Ok(Some(key));

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::{Arc, Once};
 
-use super::{Failure, host, lifecycle};
+use super::{Failure, host, lifecycle, print};
 use crate::config::{Config, KeySource};
 use crate::daemon::Daemon;
 use crate::dispatch::BuiltIn;
@@ -20,7 +20,16 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     lifecycle::run(args.config, |machine, config| {
         let target = target(config)?;
         let (shown, once) = (target.shown(), Once::new());
-        let connected = move || once.call_once(|| anstream::println!("connected to {shown}"));
+        let connected = move || {
+            once.call_once(|| {
+                if let Err(failure) = print::line(format_args!("connected to {shown}")) {
+                    tracing::error!(
+                        reason = failure.sentence,
+                        "the first line could not be printed"
+                    );
+                }
+            });
+        };
         let daemon = Daemon::dial(machine, config, target, Arc::new(BuiltIn), connected)?;
         Ok((daemon, ()))
     })

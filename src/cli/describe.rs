@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{Failure, host};
+use super::{Failure, host, print};
 use crate::config::Config;
 use crate::daemon::Machine;
 use crate::wire::{ToHarness, encode};
@@ -22,6 +22,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .and_then(|text| serde_json::from_str::<serde_json::Value>(&text))
         .and_then(|value| serde_json::to_string_pretty(&value))
         .map_err(std::io::Error::from)?;
-    anstream::println!("{text}");
+    print::line(text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ mod demo;
 mod describe;
 mod host;
 mod lifecycle;
+mod print;
 mod serve;
 
 use std::process::ExitCode;
@@ -40,6 +41,9 @@ enum Command {
 /// Wrong usage or configuration, as everywhere.
 const EXIT_USAGE: u8 = 2;
 
+/// No result came from an executor.
+const EXIT_NO_RESULT: u8 = 3;
+
 /// Why a command ended without doing its work.
 #[derive(Debug)]
 struct Failure {
@@ -59,6 +63,15 @@ impl Failure {
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         Self::usage(error.to_string())
+    }
+}
+
+impl From<crate::harness::HarnessError> for Failure {
+    fn from(error: crate::harness::HarnessError) -> Self {
+        Self {
+            code: EXIT_NO_RESULT,
+            sentence: chain(&error),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::{Failure, host, lifecycle};
+use super::{Failure, host, lifecycle, print};
 use crate::daemon::Daemon;
 use crate::dispatch::BuiltIn;
 
@@ -18,7 +18,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     lifecycle::run(args.config, |machine, config| {
         let (key, state_dir) = host::key_and_state(config, machine.workspace().root())?;
         let (daemon, address) = Daemon::listen(machine, config, key, Arc::new(BuiltIn))?;
-        anstream::println!("listening on ws://{address}");
+        print::line(format_args!("listening on ws://{address}"))?;
         tracing::info!(%address, "serving");
         Ok((daemon, state_dir))
     })

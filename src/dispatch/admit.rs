@@ -1,7 +1,7 @@
 //! Whether a call may run, decided without waiting.
 //!
-//! The permit taken here is both the admission limit and the promise that the answer can be queued: it is given back
-//! when the answer has been written, so that a peer that does not read is refused further calls.
+//! A permit is taken for as long as the call runs, and a call is taken in only where the connection has room for its
+//! answer, so that the answer can be queued without waiting. A peer that does not read is refused further calls; others are not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest as _, Sha256};
 
-use super::Connection;
 use super::answer::Answer;
 use super::registry::{Admission, Digest};
 use super::run::{Deadline, Ticket, Work};
+use super::{Connection, Hub};
 use crate::stop::Stop;
 use crate::wire::{DeadlineMs, ErrorCode, ProtocolError, SessionId, ToolCall, ToolCallId};
 
@@ -58,15 +58,11 @@ impl Connection {
                     .control(duplicate(call.session_id, call.tool_call_id));
             }
         }
-        let kept_bytes = hub.0.kept_bytes.load(Ordering::Relaxed);
-        let slot = Arc::clone(&hub.0.slots).try_acquire_owned();
-        let (Ok(slot), true) = (slot, kept_bytes < hub.0.limits.result_memory_bytes) else {
+        let slot = Arc::clone(&hub.0.slots).try_acquire_owned().ok();
+        let Some(slot) = slot.filter(|_| self.outbox().has_room() && hub.has_memory()) else {
             // Not remembered: sent again, it may run.
             session.registry.withdraw(&call.tool_call_id);
-            let limit = hub.0.limits.max_concurrent_calls;
-            let message = format!(
-                "the limit of {limit} calls or of unread results is reached; nothing was run"
-            );
+            let message = hub.why_overloaded(self.outbox().has_room());
             return refuse(ErrorCode::Overloaded, message, Some(RETRY_AFTER));
         };
         let tracker = session.calls.clone();
@@ -91,6 +87,26 @@ impl Connection {
             drop(token);
         };
         hub.0.calls.spawn_on(run, &hub.0.workers);
+    }
+}
+
+impl Hub {
+    fn has_memory(&self) -> bool {
+        self.0.kept_bytes.load(Ordering::Relaxed) < self.0.limits.result_memory_bytes
+    }
+
+    fn why_overloaded(&self, peer_reads: bool) -> String {
+        let why = if !peer_reads {
+            "this harness has not read the results that are waiting for it".to_owned()
+        } else if !self.has_memory() {
+            "the memory for unread results is full".to_owned()
+        } else {
+            format!(
+                "{} calls are running, which is the limit",
+                self.0.limits.max_concurrent_calls
+            )
+        };
+        format!("{why}; nothing was run, try again later")
     }
 }
 

@@ -84,6 +84,11 @@ impl Answer {
                 ErrorCode::Cancelled,
                 "the call was cancelled",
             ),
+            StopCause::SessionClosed => (
+                Outcome::Cancelled,
+                ErrorCode::SessionClosed,
+                "the session was closed and the call ended",
+            ),
             StopCause::Deadline => (
                 Outcome::TimedOut,
                 ErrorCode::DeadlineExceeded,

@@ -31,7 +31,7 @@ impl Hub {
                 self.begin_close(
                     close.session_id,
                     CloseReason::ClosedByHarness,
-                    StopCause::Cancelled,
+                    StopCause::SessionClosed,
                 );
                 Ok(())
             }
@@ -48,6 +48,7 @@ impl Hub {
             return;
         }
         session.stop_all(cause);
+        session.processes.begin_close();
         session.calls.close();
         let (calls, processes) = (session.calls.clone(), session.processes.clone());
         drop(state);
@@ -61,7 +62,8 @@ impl Hub {
                 .remove(&id, &hub.0.limits)
                 .and_then(|session| session.holder);
             if let Some(peer) = holder.and_then(|peer| state.peers.get(&peer)) {
-                peer.outbox.control(SessionClosed {
+                // In the lane of the results: the session's own come before it.
+                peer.outbox.after_results(SessionClosed {
                     session_id: id.clone(),
                     reason,
                     processes_killed,
@@ -82,7 +84,7 @@ impl Hub {
         let expired = state.sessions.expired(&self.0.limits, Instant::now());
         drop(state);
         for id in expired {
-            self.begin_close(id, CloseReason::Expired, StopCause::Cancelled);
+            self.begin_close(id, CloseReason::Expired, StopCause::SessionClosed);
         }
     }
 }

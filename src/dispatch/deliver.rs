@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::too_large;
 use super::outbox::Receipt;
@@ -68,7 +67,7 @@ impl Drop for Accounted {
 
 impl Hub {
     /// Ends a call: encodes its result, keeps it, and queues it where somebody holds the session. Returns its size.
-    pub(super) fn deliver(&self, result: ToolResult, slot: OwnedSemaphorePermit) -> usize {
+    pub(super) fn deliver(&self, result: ToolResult) -> usize {
         let (session_id, tool_call_id) = (result.session_id.clone(), result.tool_call_id.clone());
         let max = self
             .holder(&session_id)
@@ -91,7 +90,7 @@ impl Hub {
         }
         let holder = session.holder;
         if let Some(peer) = holder.and_then(|peer| state.peers.get(&peer)) {
-            self.queue(peer, session_id, tool_call_id, &text, Some(slot));
+            self.queue(peer, session_id, tool_call_id, &text);
         }
         self.make_room(&mut state);
         size
@@ -103,14 +102,13 @@ impl Hub {
         session_id: SessionId,
         tool_call_id: ToolCallId,
         text: &Arc<Accounted>,
-        slot: Option<OwnedSemaphorePermit>,
     ) {
         let bytes = text.bytes.clone();
         // Weak, since the peer owns the outbox that owns this receipt.
         let (hub, writer, text) = (self.clone(), Arc::downgrade(peer), Arc::clone(text));
         let receipt = Receipt::new(move || {
-            // Both are held until the writer is done with the bytes.
-            drop((slot, text));
+            // Counted until the writer is done with the bytes.
+            drop(text);
             if writer.upgrade().is_some_and(|writer| !writer.terms().acks) {
                 hub.set_delivery(
                     &session_id,
@@ -125,7 +123,7 @@ impl Hub {
     /// Sends a finished call's result once more.
     pub(super) fn send_again(&self, peer: &Arc<Peer>, call: &ToolCall, kept: &Kept) {
         let (session_id, tool_call_id) = (call.session_id.clone(), call.tool_call_id.clone());
-        self.queue(peer, session_id, tool_call_id, &kept.text, None);
+        self.queue(peer, session_id, tool_call_id, &kept.text);
     }
 
     /// Queues every result of a session that its harness may not have.
@@ -136,7 +134,7 @@ impl Hub {
         if let Some(session) = state.sessions.get_mut(id) {
             session.registry.each_result(|call, kept| {
                 if !kept.is_delivered() {
-                    self.queue(&peer, id.clone(), call.clone(), &kept.text, None);
+                    self.queue(&peer, id.clone(), call.clone(), &kept.text);
                 }
             });
         }

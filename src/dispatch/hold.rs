@@ -90,7 +90,13 @@ impl Hub {
                 self.hand_over(&mut state, peer, &id);
             }
             None if token_fits || shown.is_none() => self.hand_over(&mut state, peer, &id),
-            Some(_) | None => return Err(in_use()),
+            Some(_) => return Err(in_use()),
+            None => {
+                return Err(SessionRefused::new(
+                    ErrorCode::SessionInUse,
+                    "this `resume_token` is not the session's; no connection holds the session, so it may be opened without one",
+                ));
+            }
         }
         Self::announce(&state, peer, &id, true);
         Ok(())

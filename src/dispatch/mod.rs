@@ -74,7 +74,7 @@ struct Inner {
     harnesses: Harnesses,
     instance_id: String,
     state: Mutex<State>,
-    /// One permit for each admitted call until its answer has been written or its connection is gone.
+    /// One permit for each admitted call until its answer is queued or kept.
     slots: Arc<Semaphore>,
     /// Every call, so that shutdown can wait for them.
     calls: TaskTracker,

@@ -1,7 +1,7 @@
 //! What waits to be written to one connection.
 //!
-//! Three lanes: control (bounded, overflow closes the connection), results (bounded by the admission slots they
-//! carry), progress (lossy, drops and counts). Filling never waits, so that neither the reader nor a call can be held
+//! Three lanes: control (bounded, overflow closes the connection), results (bounded: where it is full, the connection is
+//! refused further calls), progress (lossy, drops and counts). Filling never waits, so that neither the reader nor a call can be held
 //! up by a peer that does not read; only the writer waits, for something to write.
 
 use std::collections::VecDeque;
@@ -64,12 +64,16 @@ pub struct Outbox {
     filled: Notify,
     control_lane: usize,
     progress_lane: usize,
+    result_lane: usize,
+    result_bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Lanes {
     control: VecDeque<Bytes>,
-    results: VecDeque<(Bytes, Receipt)>,
+    results: VecDeque<(Bytes, Option<Receipt>)>,
+    /// Bytes of the results lane.
+    unread_bytes: usize,
     progress: VecDeque<QueuedProgress>,
     close: Option<CloseFrame>,
 }
@@ -87,6 +91,8 @@ impl Outbox {
             filled: Notify::new(),
             control_lane: limits.control_lane,
             progress_lane: limits.progress_lane,
+            result_lane: limits.max_concurrent_calls,
+            result_bytes: limits.outbox_bytes,
         }
     }
 
@@ -112,8 +118,29 @@ impl Outbox {
     }
 
     pub(super) fn result(&self, text: Bytes, receipt: Receipt) {
-        self.lanes().results.push_back((text, receipt));
+        self.push_result(text, Some(receipt));
+    }
+
+    /// Queues a notice behind the results that are there already.
+    pub(super) fn after_results(&self, message: impl Into<ToHarness>) {
+        match encode(&message.into()) {
+            Ok(text) => self.push_result(text.into(), None),
+            Err(error) => tracing::error!(%error, "a notice could not be encoded"),
+        }
+    }
+
+    fn push_result(&self, text: Bytes, receipt: Option<Receipt>) {
+        let mut lanes = self.lanes();
+        lanes.unread_bytes += text.len();
+        lanes.results.push_back((text, receipt));
+        drop(lanes);
         self.filled.notify_one();
+    }
+
+    /// Whether the peer reads its results fast enough to be given more.
+    pub(super) fn has_room(&self) -> bool {
+        let lanes = self.lanes();
+        lanes.results.len() < self.result_lane && lanes.unread_bytes < self.result_bytes
     }
 
     /// Closes the connection once what is queued has been written, progress aside. The first reason wins.
@@ -162,7 +189,11 @@ impl Outbox {
             return Some(Outgoing::Text(text));
         }
         if let Some((text, receipt)) = lanes.results.pop_front() {
-            return Some(Outgoing::Result(text, receipt));
+            lanes.unread_bytes = lanes.unread_bytes.saturating_sub(text.len());
+            return Some(match receipt {
+                Some(receipt) => Outgoing::Result(text, receipt),
+                None => Outgoing::Text(text),
+            });
         }
         if let Some(close) = &lanes.close {
             return Some(Outgoing::Close(close.clone()));

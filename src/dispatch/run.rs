@@ -133,7 +133,8 @@ impl Ticket {
         self.progress_end.end();
         let outcome = answer.outcome();
         let result = answer.into_result(self.session_id.clone(), self.tool_call_id.clone());
-        let bytes = self.hub.deliver(result, slot);
+        let bytes = self.hub.deliver(result);
+        drop(slot);
         tracing::info!(
             session = %self.session_id,
             call = %self.tool_call_id,

@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 use crate::limits::Limits;
 use crate::net::{DialError, Dialled, Target};
 use crate::wire::{
-    CapabilitiesUpdate, HarnessInfo, PROTOCOL_VERSIONS, ResultAck, ToExecutor, ToHarness,
+    CapabilitiesUpdate, HarnessInfo, Hello, PROTOCOL_VERSIONS, ResultAck, ToExecutor, ToHarness,
     ToolCallId, ToolProgress, ToolResult, Welcome, decode_to_harness, encode,
 };
 
@@ -42,6 +42,9 @@ pub enum HarnessError {
         /// Its reason.
         reason: String,
     },
+    /// The executor would not take the message.
+    #[error("the message has {0} bytes, and this executor takes at most {1}")]
+    TooLarge(usize, u64),
     /// The executor refused a message.
     #[error("the executor refused the message: {0}")]
     Refusal(String),
@@ -55,6 +58,8 @@ pub enum HarnessError {
 pub struct Harness {
     socket: Socket,
     capabilities: CapabilitiesUpdate,
+    /// Largest message that the executor takes.
+    max_message_bytes: u64,
 }
 
 /// What a call tells.
@@ -79,10 +84,11 @@ impl Harness {
             source,
         })?;
         let hello = timeout(limits.handshake_timeout, first_messages(&mut socket));
-        let capabilities = hello.await.unwrap_or(Err(HarnessError::Silent))?;
+        let (hello, capabilities) = hello.await.unwrap_or(Err(HarnessError::Silent))?;
         let mut harness = Self {
             socket,
             capabilities,
+            max_message_bytes: hello.limits.max_message_bytes,
         };
         harness.send(&welcome(&limits).into()).await?;
         Ok(harness)
@@ -99,6 +105,9 @@ impl Harness {
     /// The socket failed.
     pub async fn send(&mut self, message: &ToExecutor) -> Result<(), HarnessError> {
         let text = encode(message).map_err(|error| HarnessError::Protocol(error.to_string()))?;
+        if text.len() as u64 > self.max_message_bytes {
+            return Err(HarnessError::TooLarge(text.len(), self.max_message_bytes));
+        }
         self.socket
             .send(Message::text(text))
             .await
@@ -203,9 +212,9 @@ async fn next(socket: &mut Socket) -> Result<ToHarness, HarnessError> {
     }
 }
 
-async fn first_messages(socket: &mut Socket) -> Result<CapabilitiesUpdate, HarnessError> {
+async fn first_messages(socket: &mut Socket) -> Result<(Hello, CapabilitiesUpdate), HarnessError> {
     match (next(socket).await?, next(socket).await?) {
-        (ToHarness::Hello(_), ToHarness::CapabilitiesUpdate(update)) => Ok(update),
+        (ToHarness::Hello(hello), ToHarness::CapabilitiesUpdate(update)) => Ok((hello, update)),
         _ => Err(HarnessError::Protocol(
             "it did not begin with its hello".to_owned(),
         )),

@@ -103,12 +103,17 @@ impl SessionProcesses {
         ended.map_err(io::Error::other).map_err(RunError::Failed)?
     }
 
+    /// Ends the running commands and counts what is ended with them from now on. [`Self::close`] does the rest.
+    pub fn begin_close(&self) {
+        self.0.closing.cancel();
+        self.0.running.close();
+    }
+
     /// Ends everything the session's calls left running; returns how many processes were ended.
     pub async fn close(&self) -> u64 {
         let inner = &self.0;
         let limits = &inner.shared.limits;
-        inner.closing.cancel();
-        inner.running.close();
+        self.begin_close();
         // Each running command is bounded by grace and settling by itself; this bound is a second net.
         let bound = limits.kill_grace + limits.kill_settle + limits.blocking_grace;
         let running = tokio::time::timeout(bound, inner.running.wait());

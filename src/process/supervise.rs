@@ -103,7 +103,7 @@ pub(super) async fn supervise(
                 // Who ends the command comes before the output, which may never pause.
                 biased;
                 cause = &mut stopped => break Some(Early::Stop(cause)),
-                () = &mut closing => break Some(Early::Stop(StopCause::Cancelled)),
+                () = &mut closing => break Some(Early::Stop(StopCause::SessionClosed)),
                 () = &mut timeout => break Some(Early::Timeout),
                 _ = shell.readable() => break None,
                 () = output.step() => {}
@@ -132,8 +132,8 @@ pub(super) async fn supervise(
     }
     let status = usage.as_ref().map(|usage| usage.status);
     let (cause, stopped) = match early {
-        Some(Early::Stop(StopCause::Cancelled)) => {
-            (EndCause::Cancelled, Some(StopCause::Cancelled))
+        Some(Early::Stop(cause @ (StopCause::Cancelled | StopCause::SessionClosed))) => {
+            (EndCause::Cancelled, Some(cause))
         }
         Some(Early::Stop(StopCause::Deadline)) => (EndCause::Deadline, Some(StopCause::Deadline)),
         Some(Early::Stop(StopCause::Shutdown)) => (EndCause::Shutdown, Some(StopCause::Shutdown)),

@@ -133,7 +133,13 @@ impl Job {
             data: STANDARD.encode(&bytes),
         };
         Ok(ToolOutput {
-            content: vec![ContentBlock::Image { source }],
+            content: vec![
+                ContentBlock::Image { source },
+                // A result needs a text for interfaces that cannot show the image.
+                ContentBlock::text(format!(
+                    "`{path}` is an image ({media_type}) of {len} bytes."
+                )),
+            ],
             is_error: false,
             details: Some(Details::Read(details)),
             stopped: None,

@@ -1,6 +1,7 @@
 //! A tool call as it arrives.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value};
@@ -66,18 +67,39 @@ impl DeadlineMs {
 
 impl<'de> Deserialize<'de> for DeadlineMs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WholeMs).map(Self)
+        deserializer.deserialize_any(WholeMs::MS).map(Self)
     }
 }
 
-/// Takes a whole number of milliseconds above zero; a number beyond 64 bits counts as the largest.
-pub(super) struct WholeMs;
+/// Takes a whole number above zero or null.
+pub(super) fn positive<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<NonZeroU64>, D::Error> {
+    struct Positive(NonZeroU64);
+    impl<'de> Deserialize<'de> for Positive {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let value = deserializer.deserialize_any(WholeMs("a whole number above 0"))?;
+            NonZeroU64::new(value)
+                .map(Self)
+                .ok_or_else(|| de::Error::custom("it must be above 0"))
+        }
+    }
+    Ok(Option::<Positive>::deserialize(deserializer)?.map(|Positive(value)| value))
+}
+
+/// Takes a whole number above zero, which the text describes; a number beyond 64 bits counts as the largest.
+pub(super) struct WholeMs(pub(super) &'static str);
+
+impl WholeMs {
+    /// A number of milliseconds.
+    pub(super) const MS: Self = Self("a whole number of milliseconds above 0");
+}
 
 impl de::Visitor<'_> for WholeMs {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number of milliseconds above 0")
+        f.write_str(self.0)
     }
 
     fn visit_u64<E: de::Error>(self, value: u64) -> Result<u64, E> {

@@ -2,7 +2,7 @@
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::ToExecutor;
 use super::frame::Message;
@@ -68,10 +68,16 @@ fn decode_message<M: Message>(text: &str) -> Result<M, (ErrorCode, String)> {
             "`params` of `{method}` must be an object"
         ))),
         Some(Ok(message)) => Ok(message),
-        Some(Err(error)) => Err(malformed(format!(
-            "`{method}`: {}",
-            clip(&describe(&error), 400)
-        ))),
+        Some(Err(error)) => {
+            let what = describe(&error);
+            // Without its ids a message cannot be answered in their name, so that is a fault of the frame.
+            let code = if what.contains("session_id`") || what.contains("tool_call_id`") {
+                ErrorCode::Malformed
+            } else {
+                ErrorCode::InvalidInput
+            };
+            Err((code, format!("`{method}`: {}", clip(&what, 400))))
+        }
         None => Err((
             ErrorCode::UnknownMethod,
             format!(
@@ -117,6 +123,18 @@ fn clip(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
         None => text.to_owned(),
+    }
+}
+
+/// Types a JSON object in which no member is given twice.
+///
+/// # Errors
+/// A sentence that says what is wrong with it.
+pub fn decode_object(text: &str) -> Result<Map<String, Value>, String> {
+    match serde_json::from_str(text) {
+        Ok(Strict(Value::Object(members))) => Ok(members),
+        Ok(Strict(_)) => Err("it is no JSON object".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -1,11 +1,13 @@
 //! The messages, by direction; each struct is the `params` of one method.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use super::call::object;
+use super::call::{object, positive};
+use super::inputs::variables;
 use super::{ErrorCode, OutputStream, SessionId, ToolCall, ToolCallId, ToolResult};
 
 /// A set of messages that travel in one direction.
@@ -105,11 +107,19 @@ pub struct Welcome {
     )]
     pub harness: Option<HarnessInfo>,
     /// Ping interval it wishes, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heartbeat_ms: Option<std::num::NonZeroU64>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "positive"
+    )]
+    pub heartbeat_ms: Option<NonZeroU64>,
     /// Largest encoded message it takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_message_bytes: Option<std::num::NonZeroU64>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "positive"
+    )]
+    pub max_message_bytes: Option<NonZeroU64>,
 }
 
 /// Name and version of a harness.
@@ -130,7 +140,11 @@ pub struct SessionOpen {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     /// Variables for each command of the session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "variables"
+    )]
     pub env: Option<BTreeMap<String, String>>,
     /// The secret that `session.opened` gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,10 +34,21 @@ pub fn decode_input<T: DeserializeOwned>(input: Map<String, Value>) -> Result<T,
 /// Names the member at fault first, then what is wrong with it.
 pub(super) fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let path = error.path().to_string();
+    // The words of JSON for those of Rust.
+    let mut what = error.inner().to_string();
+    for (rust, json) in [
+        ("a map", "an object"),
+        ("a sequence", "an array"),
+        ("type: map", "type: object"),
+        ("type: sequence", "type: array"),
+        ("duplicate field", "given twice, perhaps under two names:"),
+    ] {
+        what = what.replace(rust, json);
+    }
     if path == "." {
-        error.inner().to_string()
+        what
     } else {
-        format!("`{path}`: {}", error.inner())
+        format!("`{path}`: {what}")
     }
 }
 
@@ -45,15 +56,16 @@ pub(super) fn describe(error: &serde_path_to_error::Error<serde_json::Error>) ->
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct BashInput {
     /// What bash runs.
+    #[serde(deserialize_with = "without_nul")]
     pub command: String,
     /// Where, relative to the workspace.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_path")]
     pub cwd: Option<String>,
     /// When to end it, in milliseconds.
     #[serde(default)]
     pub timeout_ms: Option<TimeoutMs>,
     /// Variables added to its environment.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "variables")]
     pub env: Option<BTreeMap<String, String>>,
 }
 
@@ -63,7 +75,7 @@ pub struct TimeoutMs(pub u64);
 
 impl<'de> Deserialize<'de> for TimeoutMs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WholeMs).map(Self)
+        deserializer.deserialize_any(WholeMs::MS).map(Self)
     }
 }
 
@@ -71,7 +83,7 @@ impl<'de> Deserialize<'de> for TimeoutMs {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ReadInput {
     /// The file.
-    #[serde(alias = "file_path", deserialize_with = "non_empty")]
+    #[serde(alias = "file_path", deserialize_with = "path")]
     pub path: String,
     /// First line, from 1.
     #[serde(default, deserialize_with = "from_one")]
@@ -85,7 +97,7 @@ pub struct ReadInput {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct WriteInput {
     /// The file.
-    #[serde(alias = "file_path", deserialize_with = "non_empty")]
+    #[serde(alias = "file_path", deserialize_with = "path")]
     pub path: String,
     /// Its new content.
     pub content: String,
@@ -95,7 +107,7 @@ pub struct WriteInput {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct EditInput {
     /// The file.
-    #[serde(alias = "file_path", deserialize_with = "non_empty")]
+    #[serde(alias = "file_path", deserialize_with = "path")]
     pub path: String,
     /// What to replace.
     #[serde(deserialize_with = "non_empty")]
@@ -117,7 +129,7 @@ pub struct GlobInput {
     #[serde(deserialize_with = "non_empty")]
     pub pattern: String,
     /// Where to search.
-    #[serde(default)]
+    #[serde(default, alias = "file_path", deserialize_with = "optional_path")]
     pub path: Option<String>,
 }
 
@@ -128,7 +140,7 @@ pub struct GrepInput {
     #[serde(deserialize_with = "non_empty")]
     pub pattern: String,
     /// A directory or a file.
-    #[serde(default)]
+    #[serde(default, alias = "file_path", deserialize_with = "optional_path")]
     pub path: Option<String>,
     /// Which files.
     #[serde(default, alias = "include")]
@@ -148,8 +160,63 @@ pub struct GrepInput {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ListFilesInput {
     /// The directory.
-    #[serde(default)]
+    #[serde(default, alias = "file_path", deserialize_with = "optional_path")]
     pub path: Option<String>,
+}
+
+/// Takes a text that is handed to the system, which ends it at a NUL.
+fn without_nul<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.contains('\0') {
+        return Err(D::Error::custom(
+            "it holds a NUL character (U+0000), which no command or path can",
+        ));
+    }
+    Ok(text)
+}
+
+fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let path = without_nul(deserializer)?;
+    if path.is_empty() {
+        return Err(D::Error::invalid_length(
+            0,
+            &"a path; `.` is the workspace itself",
+        ));
+    }
+    Ok(path)
+}
+
+fn optional_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    struct Path(String);
+    impl<'de> Deserialize<'de> for Path {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            without_nul(deserializer).map(Self)
+        }
+    }
+    // Empty as absent: models fill in what they do not need.
+    let path = Option::<Path>::deserialize(deserializer)?;
+    Ok(path.map(|Path(path)| path).filter(|path| !path.is_empty()))
+}
+
+/// Takes environment variables as the system can carry them.
+pub(super) fn variables<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    let variables = Option::<BTreeMap<String, String>>::deserialize(deserializer)?;
+    for (name, value) in variables.iter().flatten() {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(D::Error::custom(format!(
+                "`{}` cannot be the name of a variable: it must not be empty or hold `=` or a NUL character",
+                name.escape_debug()
+            )));
+        }
+        if value.contains('\0') {
+            return Err(D::Error::custom(format!(
+                "the value of `{name}` holds a NUL character (U+0000), which no variable can"
+            )));
+        }
+    }
+    Ok(variables)
 }
 
 fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -176,7 +243,11 @@ fn whole<'de, D: Deserializer<'de>>(
     let Some(number) = Option::<serde_json::Number>::deserialize(deserializer)? else {
         return Ok(None);
     };
-    match number.as_u64() {
+    // A whole number beyond 64 bits is still one; where there is no ceiling it counts as the largest.
+    let beyond = number
+        .as_f64()
+        .is_some_and(|value| value.fract() == 0.0 && value > 1e18);
+    match number.as_u64().or(beyond.then_some(u64::MAX)) {
         Some(value) if range.contains(&value) => Ok(Some(value)),
         _ => Err(D::Error::invalid_value(
             Unexpected::Other(&number.to_string()),

@@ -14,7 +14,7 @@ mod salvage;
 mod strict;
 
 pub use call::{DeadlineMs, Decision, Permission, ToolCall};
-pub use codec::{Refusal, decode, decode_to_harness, encode, encode_result};
+pub use codec::{Refusal, decode, decode_object, decode_to_harness, encode, encode_result};
 pub use details::*;
 pub use frame::*;
 pub use ids::{InvalidId, SessionId, ToolCallId};

@@ -63,6 +63,138 @@ fn call_without_an_executor_is_status_3_and_wrong_usage_is_2() {
 }
 
 #[test]
+fn call_says_what_is_wrong_with_its_own_input() {
+    let server = start_server(&[]);
+    let twice = server.call(&["bash", r#"{"command":"touch ran","command":"touch ran"}"#]);
+    assert!(
+        twice.code == 2 && twice.stderr.contains("twice"),
+        "{}",
+        twice.stderr
+    );
+    assert!(!server.workspace().join("ran").exists());
+    let missing = server.call(&["bash", "{}", "--key-file", "/no/such/key"]);
+    assert!(
+        missing.code == 2 && missing.stderr.contains("/no/such/key"),
+        "{}",
+        missing.stderr
+    );
+    let input = server.scratch().join("input.json");
+    std::fs::write(
+        &input,
+        format!(r#"{{"path":"f","content":"{}"}}"#, "x".repeat(17 << 20)),
+    )
+    .unwrap();
+    let mut large = command(server.scratch());
+    let large = large
+        .args(["call", "write", "-", "--url", &server.url])
+        .stdin(std::fs::File::open(&input).unwrap());
+    let large = run(large);
+    assert!(
+        large.code == 3 && large.stderr.contains("16777216"),
+        "{}",
+        large.stderr
+    );
+    std::fs::write(&input, b"{\"command\":\"\xff\"}").unwrap();
+    let mut invalid = command(server.scratch());
+    let invalid = invalid
+        .args(["call", "bash", "-", "--url", &server.url])
+        .stdin(std::fs::File::open(&input).unwrap());
+    assert_eq!(run(invalid).code, 2);
+    for id in [["--id", "one"]; 2] {
+        server.call(&[
+            "bash",
+            r#"{"command":"echo one"}"#,
+            "--session",
+            "s",
+            id[0],
+            id[1],
+        ]);
+    }
+    let taken = server.call(&[
+        "bash",
+        r#"{"command":"echo two"}"#,
+        "--session",
+        "s",
+        "--id",
+        "one",
+    ]);
+    assert!(
+        taken.code == 3 && taken.stderr.contains("tool_call_id"),
+        "{}",
+        taken.stderr
+    );
+}
+
+#[test]
+fn output_that_nobody_reads_changes_no_exit_status() {
+    let server = start_server(&[]);
+    let shell = |line: &str| {
+        let mut shell = std::process::Command::new("bash");
+        let shell = shell
+            .args(["-c", line])
+            .env_clear()
+            .current_dir(server.workspace());
+        let shell = shell
+            .env("B", env!("CARGO_BIN_EXE_bma-executor"))
+            .env("U", &server.url);
+        run(shell.env("XDG_STATE_HOME", server.scratch().join("state")))
+    };
+    let piped =
+        shell("$B call bash '{\"command\":\"seq 100000\"}' --url $U | true; echo ${PIPESTATUS[0]}");
+    assert_eq!(piped.stdout, "0\n", "{}", piped.stderr);
+    for full in [
+        "describe",
+        "call --list --url $U",
+        "serve --no-key --listen 127.0.0.1:0",
+        "demo",
+    ] {
+        let full = shell(&format!("$B {full} >/dev/full"));
+        assert!(
+            full.code == 1 && full.stderr.contains("standard output"),
+            "{}: {}",
+            full.code,
+            full.stderr
+        );
+    }
+}
+
+#[test]
+fn an_interrupted_call_is_cancelled_and_its_result_shown() {
+    let server = start_server(&[]);
+    let mut call = command(server.scratch());
+    let call = call.args([
+        "call",
+        "bash",
+        r#"{"command":"echo begun; sleep 7432"}"#,
+        "--url",
+        &server.url,
+    ]);
+    let call = call
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let child = bma_executor::process::unmarked(|| call.spawn()).unwrap();
+    let until = Instant::now() + SOON;
+    // Not the `call` itself, whose arguments hold the command too.
+    let running = || -> Vec<String> {
+        let found = running_with("sleep 7432").into_iter();
+        found.filter(|line| !line.contains(" call ")).collect()
+    };
+    while running().is_empty() {
+        assert!(Instant::now() < until, "the command never ran");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(rustix::process::Pid::from_child(&child), Signal::INT).unwrap();
+    let printed = Printed::from(child.wait_with_output().unwrap());
+    assert!(
+        printed.code == 1 && printed.stdout.contains("begun"),
+        "{}: {}",
+        printed.code,
+        printed.stderr
+    );
+    expect_none("sleep 7432", SOON, running);
+}
+
+#[test]
 fn call_passes_deadline_session_and_piped_input_on() {
     let server = start_server(&[]);
     let begun = Instant::now();

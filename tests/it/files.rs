@@ -244,6 +244,21 @@ async fn content_arrives_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn an_image_is_a_block_of_its_own_with_a_word_beside_it() {
+    let executor = start_executor();
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0";
+    executor.write_file("dot.png", png);
+    let mut client = executor.connect().await;
+    let reply = client.call("read", json!({"path": "dot.png"})).await;
+    let block = &reply.check_done().0["content"][0];
+    assert_eq!(
+        (&block["type"], &block["source"]["media_type"]),
+        (&json!("image"), &json!("image/png"))
+    );
+    assert!(reply.notes().contains("dot.png"), "{}", reply.notes());
+}
+
+#[tokio::test]
 async fn missing_parents_are_made() {
     let executor = start_executor();
     let mut client = executor.connect().await;

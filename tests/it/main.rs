@@ -15,6 +15,8 @@
     clippy::match_wild_err_arm,
     clippy::manual_assert,
     clippy::format_collect,
+    clippy::future_not_send,
+    clippy::result_large_err,
     reason = "a test fails where these would, and looks at files and processes from outside"
 )]
 

@@ -25,6 +25,84 @@ async fn check_refused(client: &mut Client, text: &str, code: &str, words: &[&st
     error
 }
 
+/// Texts that are no message, with the code and a word of their answer.
+const NO_MESSAGES: &[(&str, &str, &str)] = &[
+    ("not json", "malformed", "JSON"),
+    ("", "malformed", "JSON"),
+    ("null", "malformed", "object"),
+    ("[1,2,3]", "malformed", "object"),
+    ("\"x\"", "malformed", "object"),
+    ("{}", "malformed", "method"),
+    (r#"{"type":42}"#, "malformed", "method"),
+    (r#"{"method":42,"params":{}}"#, "malformed", "method"),
+    (
+        r#"{"method":"tool.nope","params":{}}"#,
+        "unknown_method",
+        "tool.nope",
+    ),
+    (
+        r#"{"method":"tool.result","params":{}}"#,
+        "unknown_method",
+        "tool.result",
+    ),
+    (r#"{"method":"tool.call"}"#, "malformed", "params"),
+    (
+        r#"{"method":"tool.call","params":null}"#,
+        "malformed",
+        "params",
+    ),
+    (
+        r#"{"method":"tool.call","params":[1]}"#,
+        "malformed",
+        "params",
+    ),
+    (
+        r#"{"method":"tool.cancel","params":["s-1","c-1"]}"#,
+        "malformed",
+        "params",
+    ),
+    (
+        r#"{"method":"session.open","params":{}}"#,
+        "malformed",
+        "session_id",
+    ),
+    (
+        r#"{"method":"session.open","method":"tool.call","params":{}}"#,
+        "malformed",
+        "twice",
+    ),
+    (
+        r#"{"method":"session.open","params":{"session_id":"s","workspace":5}}"#,
+        "invalid_input",
+        "workspace",
+    ),
+    (
+        r#"{"method":"session.open","params":{"session_id":"s","env":{"A=":"1"}}}"#,
+        "invalid_input",
+        "env",
+    ),
+    (
+        r#"{"method":"session.open","params":{"session_id":"s","env":{"A":"\u0000"}}}"#,
+        "invalid_input",
+        "env",
+    ),
+    (
+        r#"{"method":"harness.welcome","params":{"protocol_version":"bma.executor.v1.1","heartbeat_ms":0}}"#,
+        "invalid_input",
+        "heartbeat_ms",
+    ),
+    (
+        r#"{"method":"harness.welcome","params":{"protocol_version":1}}"#,
+        "invalid_input",
+        "protocol_version",
+    ),
+    (
+        r#"{"method":"tool.cancel","params":{"session_id":"s","tool_call_id":"\ud800"}}"#,
+        "malformed",
+        "JSON",
+    ),
+];
+
 #[tokio::test]
 async fn what_is_no_message_is_malformed_and_the_session_goes_on() {
     let executor = start_executor();
@@ -32,63 +110,8 @@ async fn what_is_no_message_is_malformed_and_the_session_goes_on() {
     let pending = client
         .send_call("bash", json!({"command": "sleep 1; echo pending"}))
         .await;
-    for (text, code, word) in [
-        ("not json", "malformed", "JSON"),
-        ("", "malformed", "JSON"),
-        ("null", "malformed", "object"),
-        ("[1,2,3]", "malformed", "object"),
-        ("\"x\"", "malformed", "object"),
-        ("{}", "malformed", "method"),
-        (r#"{"type":42}"#, "malformed", "method"),
-        (r#"{"method":42,"params":{}}"#, "malformed", "method"),
-        (
-            r#"{"method":"tool.nope","params":{}}"#,
-            "unknown_method",
-            "tool.nope",
-        ),
-        (
-            r#"{"method":"tool.result","params":{}}"#,
-            "unknown_method",
-            "tool.result",
-        ),
-        (r#"{"method":"tool.call"}"#, "malformed", "params"),
-        (
-            r#"{"method":"tool.call","params":null}"#,
-            "malformed",
-            "params",
-        ),
-        (
-            r#"{"method":"tool.call","params":[1]}"#,
-            "malformed",
-            "params",
-        ),
-        (
-            r#"{"method":"tool.cancel","params":["s-1","c-1"]}"#,
-            "malformed",
-            "params",
-        ),
-        (
-            r#"{"method":"session.open","params":{}}"#,
-            "malformed",
-            "session_id",
-        ),
-        (
-            r#"{"method":"session.open","method":"tool.call","params":{}}"#,
-            "malformed",
-            "twice",
-        ),
-        (
-            r#"{"method":"harness.welcome","params":{"protocol_version":1}}"#,
-            "malformed",
-            "protocol_version",
-        ),
-        (
-            r#"{"method":"tool.cancel","params":{"session_id":"s","tool_call_id":"\ud800"}}"#,
-            "malformed",
-            "JSON",
-        ),
-    ] {
-        check_refused(&mut client, text, code, &[word]).await;
+    for (text, code, word) in NO_MESSAGES {
+        check_refused(&mut client, text, code, &[*word]).await;
     }
     client
         .send_message(Message::Binary(b"\x00\x01"[..].into()))
@@ -230,6 +253,28 @@ async fn inputs_that_no_tool_takes_name_the_member_at_fault() {
             json!({"command": "touch ran", "env": {"A": 1}}),
             "env",
         ),
+        ("bash", json!({"command": "touch ran; echo \0"}), "command"),
+        (
+            "bash",
+            json!({"command": "touch ran", "cwd": "a\0b"}),
+            "cwd",
+        ),
+        (
+            "bash",
+            json!({"command": "touch ran", "env": {"": "x"}}),
+            "env",
+        ),
+        (
+            "bash",
+            json!({"command": "touch ran", "env": {"A=B": "x"}}),
+            "env",
+        ),
+        (
+            "bash",
+            json!({"command": "touch ran", "env": {"A": "\0"}}),
+            "env",
+        ),
+        ("read", json!({"path": "a\0b"}), "path"),
         ("read", json!({"path": ""}), "path"),
         ("read", json!({"path": "f", "offset": 0}), "offset"),
         ("read", json!({"path": "f", "offset": -1}), "offset"),

@@ -18,6 +18,19 @@ async fn a_faulty_regex_is_an_error_and_no_match_is_none() {
             .await
             .check_tool_error(&[pattern]);
     }
+    for faulty in ["a)|(b", "a)(b", "\\", "("] {
+        let reply = client.call("grep", json!({"pattern": faulty})).await;
+        reply.check_tool_error(&["not a valid regular expression"]);
+        assert!(
+            !reply.data().contains("(?:"),
+            "the position is that of another text: {}",
+            reply.data()
+        );
+    }
+    let reply = client
+        .call("grep", json!({"pattern": "(?x) some # a comment"}))
+        .await;
+    assert_eq!(reply.check_done().data().trim_end(), "a.txt:1:some text");
     client
         .call("grep", json!({"pattern": ""}))
         .await

@@ -101,7 +101,10 @@ async fn closing_a_session_ends_its_calls_and_its_background_processes() {
         .send("session.close", json!({"session_id": "s-1"}))
         .await;
     let reply = client.expect_result(&running).await;
-    assert_eq!((reply.outcome(), reply.code()), ("cancelled", "cancelled"));
+    assert_eq!(
+        (reply.outcome(), reply.code()),
+        ("cancelled", "session_closed")
+    );
     assert!(
         reply.data().contains("begun"),
         "what it printed is kept: {}",
@@ -110,7 +113,7 @@ async fn closing_a_session_ends_its_calls_and_its_background_processes() {
     let closed = client.expect("session.closed").await;
     assert_eq!(closed["reason"], "closed_by_harness");
     assert!(
-        closed["processes_killed"].as_u64().unwrap() >= 1,
+        closed["processes_killed"].as_u64().unwrap() >= 2,
         "{closed}"
     );
     for marker in ["sleep 7401", "sleep 7402"] {
@@ -125,6 +128,36 @@ async fn closing_a_session_ends_its_calls_and_its_background_processes() {
         .check_failed("session_closed", &["session.open"]);
     open_session(&mut client, json!({"session_id": "s-1"})).await;
     client.check_alive().await;
+}
+
+#[tokio::test]
+async fn the_results_of_a_closed_session_come_before_its_end() {
+    let executor = start_executor();
+    let mut client = executor.connect().await;
+    for round in 0..5 {
+        client.session = format!("s-{round}");
+        let mut ids = Vec::new();
+        for _ in 0..4 {
+            ids.push(
+                client
+                    .send_call("bash", json!({"command": "sleep 20"}))
+                    .await,
+            );
+        }
+        client.expect("session.opened").await;
+        client
+            .send("session.close", json!({"session_id": client.session}))
+            .await;
+        let end = |frame: &serde_json::Value| frame["method"] == "session.closed";
+        client
+            .expect_within("the end of the session", SOON, end)
+            .await;
+        let before = client.drain(Duration::ZERO).await;
+        let results = before
+            .iter()
+            .filter(|frame| frame["method"] == "tool.result");
+        assert_eq!(results.count(), ids.len(), "round {round}");
+    }
 }
 
 #[tokio::test]

@@ -12,13 +12,14 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::print::say;
 use super::{Failure, host};
 use crate::config::{Config, Settings};
 use crate::daemon::{Daemon, Machine};
 use crate::dispatch::BuiltIn;
-use crate::harness::{CallEvent, Harness, HarnessError};
+use crate::harness::{CallEvent, Harness};
 use crate::net::Target;
-use crate::telemetry::{self, LogFormat, LogLevel, chain};
+use crate::telemetry::{self, LogFormat, LogLevel};
 use crate::wire::{
     ContentBlock, DeadlineMs, SessionId, ToolCall, ToolCallId, ToolCancel, ToolResult,
 };
@@ -48,7 +49,7 @@ pub(super) fn run() -> Result<ExitCode, Failure> {
         let (daemon, address) =
             Daemon::listen(machine, &config, Some(key.clone()), Arc::new(BuiltIn))?;
         let target = Target::new(&format!("ws://{address}"), Some(key), None)?;
-        anstream::println!(
+        say!(
             "{DIM}executor at {} over {}{DIM:#}",
             target.shown(),
             scratch.path().display()
@@ -61,29 +62,26 @@ pub(super) fn run() -> Result<ExitCode, Failure> {
         let driven = drive(&target).await;
         drop(stop);
         daemon.await.map_err(std::io::Error::other)??;
-        driven.map_err(|error| Failure {
-            code: 1,
-            sentence: chain(&error),
-        })
+        driven
     })?;
     if wrong == 0 {
-        anstream::println!("{GOOD}every call came out as it should{GOOD:#}");
+        say!("{GOOD}every call came out as it should{GOOD:#}");
         return Ok(ExitCode::SUCCESS);
     }
-    anstream::println!("{BAD}{wrong} of the calls came out wrong{BAD:#}");
+    say!("{BAD}{wrong} of the calls came out wrong{BAD:#}");
     Ok(ExitCode::FAILURE)
 }
 
 /// Makes every call; returns how many came out wrong.
-async fn drive(target: &Target) -> Result<usize, HarnessError> {
+async fn drive(target: &Target) -> Result<usize, Failure> {
     let mut harness = Harness::connect(target).await?;
-    let id = |error: crate::wire::InvalidId| HarnessError::Protocol(error.to_string());
+    let id = |error: crate::wire::InvalidId| Failure::usage(error.to_string());
     let session_id = SessionId::new("demo").map_err(id)?;
     let mut wrong = 0;
     for (at, step) in steps().into_iter().enumerate() {
         let tool_call_id = ToolCallId::new(&format!("call-{}", at + 1)).map_err(id)?;
         let begun = Instant::now();
-        anstream::println!(
+        say!(
             "\n{DIM}{}. {}{DIM:#}\n{CALL}{} {}{CALL:#}",
             at + 1,
             step.title,
@@ -92,12 +90,12 @@ async fn drive(target: &Target) -> Result<usize, HarnessError> {
         );
         let call = make(&mut harness, &step, &session_id, &tool_call_id);
         let Ok(result) = timeout(PATIENCE, call).await else {
-            anstream::println!("{BAD}no result within {PATIENCE:?}{BAD:#}");
+            say!("{BAD}no result within {PATIENCE:?}{BAD:#}");
             wrong += 1;
             continue;
         };
         let result = result?;
-        wrong += usize::from(!show(&step, &result, begun.elapsed()));
+        wrong += usize::from(!show(&step, &result, begun.elapsed())?);
     }
     harness.close().await?;
     Ok(wrong)
@@ -109,7 +107,7 @@ async fn make(
     step: &Step,
     session_id: &SessionId,
     tool_call_id: &ToolCallId,
-) -> Result<ToolResult, HarnessError> {
+) -> Result<ToolResult, Failure> {
     let input = step.input.as_object().cloned().unwrap_or_default();
     let (session_id, tool_call_id) = (session_id.clone(), tool_call_id.clone());
     let call = ToolCall {
@@ -128,10 +126,10 @@ async fn make(
             CallEvent::Progress(progress) => progress,
         };
         for line in progress.message.lines() {
-            anstream::println!("{DIM}  … {line}{DIM:#}");
+            say!("{DIM}  … {line}{DIM:#}");
         }
         if std::mem::take(&mut cancel) {
-            anstream::println!("{CALL}  cancel{CALL:#}");
+            say!("{CALL}  cancel{CALL:#}");
             let (session_id, tool_call_id) = (session_id.clone(), tool_call_id.clone());
             let cancel = ToolCancel {
                 session_id,
@@ -144,34 +142,34 @@ async fn make(
 }
 
 /// Shows a result; returns whether it is as it should be.
-fn show(step: &Step, result: &ToolResult, took: Duration) -> bool {
+fn show(step: &Step, result: &ToolResult, took: Duration) -> Result<bool, Failure> {
     let mut texts = result.content.iter().map(|block| match block {
         ContentBlock::Text { text } => text.as_str(),
         ContentBlock::Image { .. } => "(an image)",
     });
     let data = texts.next().unwrap_or_default();
     for line in data.lines() {
-        anstream::println!("  {line}");
+        say!("  {line}");
     }
     for note in texts {
-        anstream::println!("{DIM}  note: {note}{DIM:#}");
+        say!("{DIM}  note: {note}{DIM:#}");
     }
     let right = result.outcome == step.outcome
         && result.is_error == step.is_error
         && data.contains(step.holds);
     let (style, mark) = if right { (GOOD, "ok") } else { (BAD, "WRONG") };
-    anstream::println!(
+    say!(
         "{style}  {mark}: {:?}{} in {} ms{style:#}",
         result.outcome,
         if result.is_error { ", an error" } else { "" },
         took.as_millis()
     );
     if !right {
-        anstream::println!(
+        say!(
             "{BAD}  expected {:?} with {:?} in block 0{BAD:#}",
             step.outcome,
             step.holds
         );
     }
-    right
+    Ok(right)
 }

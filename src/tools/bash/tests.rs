@@ -360,7 +360,7 @@ async fn closing_the_session_ends_running_commands() {
         processes.close().await
     });
     let ended = scene.run("echo > begun; sleep 7307").await;
-    assert_eq!(ended.0.stopped, Some(StopCause::Cancelled));
+    assert_eq!(ended.0.stopped, Some(StopCause::SessionClosed));
     assert_eq!(close.await.unwrap(), 1);
     check_gone("sleep 7307");
 }

@@ -22,7 +22,11 @@ pub(super) fn hint(file: &[u8], text: &str) -> String {
         if wanted.iter().all(|byte| *byte == b' ') {
             return None;
         }
-        let at = memmem::find(&flat, &wanted)?;
+        let mut at = memmem::find(&flat, &wanted)?;
+        // A run of white space may begin at the end of the line before.
+        if wanted.first() == Some(&b' ') {
+            at += 1;
+        }
         let before = file.get(..*origins.get(at)?)?;
         Some(memchr::memchr_iter(b'\n', before).count() + 1)
     };

@@ -165,6 +165,7 @@ pub(in crate::tools) fn total_of(total: u64, exact: bool) -> String {
 pub(in crate::tools) fn stopped_note(cause: StopCause, seen: u64) -> String {
     let why = match cause {
         StopCause::Cancelled => "The call was cancelled",
+        StopCause::SessionClosed => "The session was closed",
         StopCause::Deadline => "The deadline was reached",
         StopCause::Shutdown => "The executor is stopping",
     };

@@ -384,7 +384,6 @@ pub async fn accept_executor(
 ) -> (Result<Client, String>, HeaderMap) {
     let mut headers = HeaderMap::new();
     let stream: Box<dyn Stream> = Box::new(stream);
-    #[expect(clippy::result_large_err, reason = "the library's own callback type")]
     let check = |request: &Request, response: Response| {
         headers = request.headers().clone();
         answer(request, response)

@@ -1,16 +1,19 @@
 //! One validated configuration, from flags, environment and file in this order of strength.
 
+mod values;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::dispatch::{Tool, ToolPolicy};
 use crate::limits::Limits;
 use crate::process::Background;
 use crate::telemetry::{LogFormat, LogLevel};
+use values::{duration, limits, parse_duration, parse_tool, tools};
 
 /// What can be set; every member is optional, since another source may give it.
 ///
@@ -285,101 +288,4 @@ impl Config {
             log_level: settings.log_level.unwrap_or_default(),
         })
     }
-}
-
-fn limits(
-    max_concurrent_calls: Option<usize>,
-    session_ttl: Option<Duration>,
-    drain_timeout: Option<Duration>,
-    kill_grace: Option<Duration>,
-    bash_timeout: Option<Duration>,
-) -> Result<Limits, ConfigError> {
-    let mut limits = Limits::default();
-    if let Some(calls) = max_concurrent_calls {
-        limits.max_concurrent_calls = in_range("max_concurrent_calls", calls, 1, 10_000)?;
-    }
-    let day = Duration::from_hours(24);
-    let second = Duration::from_secs(1);
-    for (key, value, least, most, limit) in [
-        (
-            "session_ttl",
-            session_ttl,
-            second,
-            day,
-            &mut limits.session_ttl,
-        ),
-        (
-            "drain_timeout",
-            drain_timeout,
-            Duration::ZERO,
-            60 * second,
-            &mut limits.drain_timeout,
-        ),
-        (
-            "kill_grace",
-            kill_grace,
-            Duration::ZERO,
-            60 * second,
-            &mut limits.kill_grace,
-        ),
-        (
-            "bash_timeout",
-            bash_timeout,
-            Duration::from_millis(1),
-            limits.max_bash_timeout,
-            &mut limits.bash_timeout,
-        ),
-    ] {
-        if let Some(value) = value {
-            if !(least..=most).contains(&value) {
-                let (value, least, most) = (spell(value), spell(least), spell(most));
-                return Err(ConfigError(format!(
-                    "`{key}` is {value}, expected {least} to {most}"
-                )));
-            }
-            *limit = value;
-        }
-    }
-    Ok(limits)
-}
-
-fn in_range(key: &str, value: usize, least: usize, most: usize) -> Result<usize, ConfigError> {
-    if (least..=most).contains(&value) {
-        return Ok(value);
-    }
-    Err(ConfigError(format!(
-        "`{key}` is {value}, expected {least} to {most}"
-    )))
-}
-
-fn spell(duration: Duration) -> String {
-    humantime::format_duration(duration).to_string()
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_invalid| "expected a time with its unit, as in 500ms, 2s or 10m".to_owned())
-}
-
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse_duration(&text)
-        .map(Some)
-        .map_err(|expected| serde::de::Error::custom(format!("`{text}`: {expected}")))
-}
-
-fn parse_tool(name: &str) -> Result<Tool, String> {
-    Tool::from_name(name).ok_or_else(|| {
-        let known: Vec<&str> = Tool::ALL.iter().map(|tool| tool.name()).collect();
-        format!("expected one of {}", known.join(", "))
-    })
-}
-
-fn tools<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Tool>, D::Error> {
-    let names = Vec::<String>::deserialize(deserializer)?;
-    let parse = |name: &String| {
-        parse_tool(name)
-            .map_err(|expected| serde::de::Error::custom(format!("`{name}`: {expected}")))
-    };
-    names.iter().map(parse).collect()
 }
