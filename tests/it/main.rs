@@ -20,14 +20,19 @@
 
 mod support;
 
+mod background;
 mod bash;
 mod cli;
 mod codec;
 mod contracts;
+mod daemon;
+mod environment;
 mod files;
+mod flood;
 mod flow;
 mod handshake;
 mod malformed;
 mod search;
 mod sessions;
+mod stress;
 mod tidy;
