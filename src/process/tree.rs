@@ -201,10 +201,11 @@ impl Tree {
         }
     }
 
-    /// Kills the named members only.
+    /// Kills the named members only. They are the caller's to count, and are not counted again when the tree ends.
     pub(super) fn kill_these(&mut self, members: &[Entry]) {
         for member in members {
             self.signal(member, Signal::KILL);
+            self.signalled.remove(&(member.pid, member.start));
         }
     }
 
