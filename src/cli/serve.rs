@@ -34,7 +34,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     process::detach(guardian)?;
     process::protect_self()?;
     let config = Config::new(args.config.settings()?)?;
-    telemetry::init(config.log_format, config.log_level);
+    let _log = telemetry::init(config.log_format, config.log_level)?;
     let machine = Machine::probe(&config, environment, host::user())?;
     let (key, state_dir) = host::key_and_state(&config, machine.workspace().root())?;
     let runtime = super::runtime()?;

@@ -274,3 +274,28 @@ async fn a_killed_guardian_makes_the_daemon_stop_in_order() {
     });
     server.expect_end(Duration::from_secs(5));
 }
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_holds_up_no_call_and_no_stop() {
+    // Each call writes a line of more than 100 bytes; a pipe holds 64 KiB.
+    let mut server = start_server(&["--no-key"]);
+    let mut client = server.connect().await;
+    for _ in 0..900 {
+        client.call("list_files", json!({})).await.check_done();
+    }
+    server.send_signal(Signal::TERM);
+    assert_eq!(client.expect_close().await, 1001);
+    expect_none("the daemon is", Duration::from_secs(5), || {
+        let daemon = server.daemon().as_raw_nonzero().get().cast_unsigned();
+        let found = processes()
+            .into_iter()
+            .filter(|process| process.pid == daemon);
+        found.map(|process| process.line).collect()
+    });
+    let (code, log) = server.expect_end(Duration::from_secs(5));
+    assert_eq!(code, Some(0));
+    assert!(
+        log.len() < 128 * 1024 && log.contains("call ended"),
+        "{log:.1000}"
+    );
+}

@@ -150,7 +150,7 @@ async fn run_mix(client: &mut Client, sleep: &str) -> BTreeSet<String> {
             let id = format!("mix-{next}");
             client.session = match planned.end {
                 End::ExitOrFull => CROWDED.to_owned(),
-                _ => format!("s-{}", next % 4),
+                _ => format!("m-{}", next % 4),
             };
             let mut input = json!({"command": planned.command});
             match planned.end {
@@ -165,7 +165,7 @@ async fn run_mix(client: &mut Client, sleep: &str) -> BTreeSet<String> {
             if to_cancel.len() > next % 6 || next == CALLS {
                 for id in std::mem::take(&mut to_cancel) {
                     let at: usize = id.trim_start_matches("mix-").parse().unwrap();
-                    client.session = format!("s-{}", at % 4);
+                    client.session = format!("m-{}", at % 4);
                     client.send_cancel(&id).await;
                 }
             }
@@ -179,7 +179,7 @@ async fn run_mix(client: &mut Client, sleep: &str) -> BTreeSet<String> {
             kept.extend(path.as_str().map(str::to_owned));
         }
     }
-    for session in ["s-0", "s-1", "s-2", "s-3", CROWDED] {
+    for session in ["m-0", "m-1", "m-2", "m-3", CROWDED] {
         client
             .send("session.close", json!({"session_id": session}))
             .await;

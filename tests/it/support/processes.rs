@@ -28,8 +28,6 @@ pub struct Process {
     pub pid: u32,
     /// Its parent's.
     pub ppid: u32,
-    /// Its state as a letter; `Z` has ended and was not waited for.
-    pub state: char,
     /// Its command line.
     pub line: String,
 }
@@ -41,8 +39,7 @@ pub fn processes() -> Vec<Process> {
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
         Some(Process {
             pid,
-            state: fields.next()?.chars().next()?,
-            ppid: fields.next()?.parse().ok()?,
+            ppid: fields.nth(1)?.parse().ok()?,
             line: command_line(pid),
         })
     })
