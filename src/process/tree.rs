@@ -89,7 +89,7 @@ impl Tree {
             if newest <= from || newest - from > CHASED_NUMBERS {
                 break;
             }
-            let mine = |entry: &Entry| !entry.dead && Tag::of(entry.pid) == Some(self.tag);
+            let mine = |entry: &Entry| !entry.dead && Tag::of(entry) == Some(self.tag);
             let found: Vec<Entry> = (from + 1..=newest)
                 .filter_map(table::read)
                 .filter(mine)
@@ -152,7 +152,7 @@ impl Tree {
         if !children::is_adopted(entry) {
             return false;
         }
-        Tag::of(entry.pid).map_or(entry.pgid == self.shell, |tag| tag == self.tag)
+        Tag::of(entry).map_or(entry.pgid == self.shell, |tag| tag == self.tag)
     }
 
     /// Asks the members to end, once; returns how many there were.

@@ -20,7 +20,7 @@ const CALLS: usize = 2_000;
 const IN_FLIGHT: usize = 24;
 
 /// Longest wait for one of them on a busy machine: a storm is ended while two dozen others begin.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The session of commands that leave more behind than a session keeps.
 const CROWDED: &str = "crowded";
@@ -28,7 +28,7 @@ const CROWDED: &str = "crowded";
 /// What a call is expected to come to.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    Exit(i64),
+    Exit(usize),
     Signal(&'static str),
     Timeout,
     Cancel,
@@ -46,7 +46,7 @@ struct Planned {
 /// The mix. `sleep` is a command that no other test runs.
 fn planned(at: usize, sleep: &str) -> Planned {
     let (command, end) = match at % 25 {
-        0..=7 => (format!("exit {}", at % 7), End::Exit((at % 7) as i64)),
+        0..=7 => (format!("exit {}", at % 7), End::Exit(at % 7)),
         8 => ("kill -9 $$".to_owned(), End::Signal("SIGKILL")),
         9 => ("yes | head -c 200000 >&2".to_owned(), End::Exit(0)),
         10 => ("(setsid sleep 0.2 &) ; (: &)".to_owned(), End::Exit(0)),
@@ -237,9 +237,9 @@ async fn check_nothing_is_left(server: &Server, seconds: u32) {
         "a child of the daemon or its guardian is",
         Duration::from_secs(5),
         || {
-            let is_left = |pid: u32, ppid: u32| {
-                let (pid, ppid) = (pid.cast_signed(), ppid.cast_signed());
-                pid != daemon && (ppid == daemon || ppid == guardian)
+            let is_left = |child: u32, parent: u32| {
+                let (child, parent) = (child.cast_signed(), parent.cast_signed());
+                child != daemon && (parent == daemon || parent == guardian)
             };
             let left = processes()
                 .into_iter()
@@ -253,7 +253,7 @@ async fn check_nothing_is_left(server: &Server, seconds: u32) {
             Vec::from_iter((now > before).then(|| format!("{now} descriptors, {before} before")))
         }),
         None => {
-            println!("not looked at: the daemon's descriptors, which only the superuser may see")
+            println!("not looked at: the daemon's descriptors, which only the superuser may see");
         }
     }
     assert_eq!(files(&server.workspace()), kept);
