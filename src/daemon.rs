@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
@@ -234,10 +234,15 @@ impl Daemon {
             () = upkeep => "unreachable",
         };
         tracing::info!(reason, "stopping");
+        // One deadline for the whole stop: what its first parts do not need is left for the last messages.
+        let whole = limits.drain_timeout + limits.kill_grace + limits.flush_timeout;
+        let until = Instant::now() + whole;
         stop_accepting.cancel();
         self.hub.shut_down(reason, &hurry).await;
-        let flush = limits.flush_timeout + limits.close_timeout;
-        if timeout(flush, connections.ended()).await.is_err() {
+        let longest = Instant::now() + limits.flush_timeout + limits.close_timeout;
+        let shortest = Instant::now() + limits.flush_timeout / 4;
+        let flushed = until.min(longest).max(shortest);
+        if timeout_at(flushed, connections.ended()).await.is_err() {
             tracing::warn!("a harness did not read its last messages in time");
         }
         tracing::info!("stopped");

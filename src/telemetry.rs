@@ -1,6 +1,12 @@
 //! Logs: on stderr, in text or JSON; ids, sizes and times, never commands, paths of calls, contents or environment.
 
+mod lines;
+
+use std::io;
+
 use tracing_subscriber::filter::LevelFilter;
+
+pub use lines::LogGuard;
 
 /// How log lines are spelled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
@@ -46,9 +52,13 @@ impl From<LogLevel> for LevelFilter {
 }
 
 /// Starts logging for the process. A second call changes nothing.
-pub fn init(format: LogFormat, level: LogLevel) {
+///
+/// # Errors
+/// The thread that writes cannot be started.
+pub fn init(format: LogFormat, level: LogLevel) -> io::Result<LogGuard> {
+    let (lines, guard) = lines::start()?;
     let builder = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(move || lines.clone())
         .with_max_level(LevelFilter::from(level))
         .with_target(false)
         .with_ansi(false);
@@ -67,6 +77,7 @@ pub fn init(format: LogFormat, level: LogLevel) {
             .unwrap_or_default();
         tracing::error!(at, "a panic was caught");
     }));
+    Ok(guard)
 }
 
 /// Spells an error with all its causes, each text once.

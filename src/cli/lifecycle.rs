@@ -30,7 +30,7 @@ pub(super) fn run<H>(
     process::detach(guardian)?;
     process::protect_self()?;
     let config = Config::new(args.settings()?)?;
-    telemetry::init(config.log_format, config.log_level);
+    let _log = telemetry::init(config.log_format, config.log_level)?;
     let machine = Machine::probe(&config, environment, host::user())?;
     let runtime = super::runtime()?;
     let served = runtime.block_on(async {

@@ -3,7 +3,7 @@
 //! Children belong to the operating system's process, so this is the one place with process-wide state. It must
 //! never wait for any child but by its number: a wait for whichever child ended steals somebody's exit status.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
@@ -40,6 +40,17 @@ static NEXT_CALL: AtomicU64 = AtomicU64::new(1);
 /// a child for an orphan before it is entered here.
 static AWAITED: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(Mutex::default);
 
+/// Tags are given at the birth of a process, so each is read once: every look at a table with a storm in it would read
+/// hundreds again, for each call that ends meanwhile.
+static TAGS: LazyLock<Mutex<HashMap<(u32, u64), Option<Tag>>>> = LazyLock::new(Mutex::default);
+
+/// Tags that are remembered; more processes than most machines run at one time.
+const KNOWN_TAGS: usize = 4_096;
+
+fn tags() -> MutexGuard<'static, HashMap<(u32, u64), Option<Tag>>> {
+    TAGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn awaited() -> MutexGuard<'static, HashSet<u32>> {
     AWAITED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -52,10 +63,23 @@ impl Tag {
     }
 
     /// Returns the tag of a process, where it has one of this daemon's.
-    pub(super) fn of(pid: u32) -> Option<Self> {
-        table::rttime_limit(pid)
+    pub(super) fn of(entry: &Entry) -> Option<Self> {
+        let known = (entry.pid, entry.start);
+        if let Some(tag) = tags().get(&known) {
+            return *tag;
+        }
+        let tag = table::rttime_limit(entry.pid)
             .filter(|limit| limit >> CALL_BITS == *TAG_SPACE >> CALL_BITS)
-            .map(Self)
+            .map(Self);
+        let mut tags = tags();
+        if tags.len() >= KNOWN_TAGS {
+            tags.clear();
+        }
+        // One that ended meanwhile, or whose number has passed on, has shown no tag or another's.
+        if table::read(entry.pid).is_some_and(|now| now.start == entry.start && !now.dead) {
+            tags.insert(known, tag);
+        }
+        tag
     }
 }
 
@@ -157,7 +181,7 @@ pub(super) fn reap_adopted() -> usize {
         // Held for each one, not for the whole table: a command that starts meanwhile must not wait for that.
         let awaited = awaited();
         // In a process that starts children elsewhere too, an unmarked one has another waiter.
-        if awaited.contains(&entry.pid) || (me != 1 && Tag::of(entry.pid).is_none()) {
+        if awaited.contains(&entry.pid) || (me != 1 && Tag::of(&entry).is_none()) {
             continue;
         }
         if entry.dead {

@@ -154,6 +154,7 @@ impl LoginEnv {
         let mut env =
             login_shell::environment(shell, &self.base, &self.limits, &self.closing).await?;
         base_env::drop_shell_state(&mut env);
+        base_env::drop_spare_locale(&mut env);
         // Each shell counts itself, and the one that captured must not be counted.
         let level = OsStr::new("SHLVL");
         env.remove(level);

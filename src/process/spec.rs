@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::base_env::Env;
+use super::base_env::{self, Env};
 
 /// What to run, and how.
 #[derive(Debug)]
@@ -52,14 +52,15 @@ pub(super) fn command(
     } else {
         command.arg(FROM_STDIN).stdin(as_file(&spec.command)?);
     }
-    let extra = session.iter().chain(&spec.env);
+    let mut env = login.clone();
+    env.insert("PWD".into(), cwd_path.to_owned());
+    env.extend(session.iter().chain(&spec.env).cloned());
+    base_env::drop_spare_locale(&mut env);
     command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .env_clear()
-        .envs(login)
-        .env("PWD", cwd_path)
-        .envs(extra.map(|(name, value)| (name, value)))
+        .envs(env)
         // Resolved by the child before it executes anything, so the directory is the one that was opened.
         .current_dir(own_descriptor(&spec.cwd))
         .process_group(0);

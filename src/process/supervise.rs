@@ -232,13 +232,15 @@ pub(super) async fn end(
         rest(pause.as_mut(), &mut looks, output.as_deref_mut()).await;
         (tree, alive) = on_tree(tree, output.as_deref_mut(), Tree::alive).await?;
     }
-    let settled = Instant::now() + limits.kill_settle;
+    // The time to die begins when everything found has been killed: on a busy machine one round over a storm takes
+    // seconds, and who was alive at its start must not be taken for a survivor.
+    let mut settled = None;
     looks = LOOKS.0;
-    while !alive.is_empty() && Instant::now() < settled {
-        (tree, alive) = on_tree(tree, output.as_deref_mut(), Tree::kill_round).await?;
-        if !alive.is_empty() {
-            rest(pause.as_mut(), &mut looks, output.as_deref_mut()).await;
-        }
+    while !alive.is_empty() && settled.is_none_or(|settled| Instant::now() < settled) {
+        (tree, _) = on_tree(tree, output.as_deref_mut(), Tree::kill_round).await?;
+        settled = settled.or_else(|| Some(Instant::now() + limits.kill_settle));
+        rest(pause.as_mut(), &mut looks, output.as_deref_mut()).await;
+        (tree, alive) = on_tree(tree, output.as_deref_mut(), Tree::alive).await?;
     }
     // The adopted among the dead have no other parent to reap them.
     let reaped = spawn_blocking(children::reap_adopted);

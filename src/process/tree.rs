@@ -89,7 +89,7 @@ impl Tree {
             if newest <= from || newest - from > CHASED_NUMBERS {
                 break;
             }
-            let mine = |entry: &Entry| !entry.dead && Tag::of(entry.pid) == Some(self.tag);
+            let mine = |entry: &Entry| !entry.dead && Tag::of(entry) == Some(self.tag);
             let found: Vec<Entry> = (from + 1..=newest)
                 .filter_map(table::read)
                 .filter(mine)
@@ -152,7 +152,7 @@ impl Tree {
         if !children::is_adopted(entry) {
             return false;
         }
-        Tag::of(entry.pid).map_or(entry.pgid == self.shell, |tag| tag == self.tag)
+        Tag::of(entry).map_or(entry.pgid == self.shell, |tag| tag == self.tag)
     }
 
     /// Asks the members to end, once; returns how many there were.
@@ -201,10 +201,11 @@ impl Tree {
         }
     }
 
-    /// Kills the named members only.
+    /// Kills the named members only. They are the caller's to count, and are not counted again when the tree ends.
     pub(super) fn kill_these(&mut self, members: &[Entry]) {
         for member in members {
             self.signal(member, Signal::KILL);
+            self.signalled.remove(&(member.pid, member.start));
         }
     }
 

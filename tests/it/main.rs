@@ -17,21 +17,27 @@
     clippy::format_collect,
     clippy::future_not_send,
     clippy::result_large_err,
-    reason = "a test fails where these would, and looks at files and processes from outside"
+    clippy::print_stdout,
+    reason = "a test fails where these would, says what it does not run, and looks at files and processes from outside"
 )]
 
 mod support;
 
+mod background;
 mod bash;
 mod cli;
 mod codec;
 mod connect;
 mod contracts;
+mod daemon;
 mod delivery;
+mod environment;
 mod files;
+mod flood;
 mod flow;
 mod handshake;
 mod malformed;
 mod search;
 mod sessions;
+mod stress;
 mod tidy;

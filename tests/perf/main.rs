@@ -5,6 +5,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::cast_precision_loss,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,

@@ -38,6 +38,8 @@ impl Server {
             ])
             .current_dir(scratch.path().join("ws"))
             .env("XDG_STATE_HOME", scratch.path().join("state"))
+            // The start-up files of whoever measures are no part of the daemon's price.
+            .env("HOME", scratch.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Runs the demo. Exit status 0 only if each call came out as it should.
 pub(super) fn run() -> Result<ExitCode, Failure> {
-    telemetry::init(LogFormat::Text, LogLevel::Warn);
+    let _log = telemetry::init(LogFormat::Text, LogLevel::Warn)?;
     let scratch = tempfile::Builder::new().prefix("bma-executor-").tempdir()?;
     let settings = Settings {
         workspace: Some(scratch.path().to_owned()),

@@ -715,7 +715,7 @@ async fn secrets_stay_out_and_gaps_are_filled() {
         "K=val-2",
         "IN_SESSION=yes",
         "SHLVL=1",
-        "LANG=C.UTF-8",
+        "LC_CTYPE=C.UTF-8",
         "é",
     ] {
         assert!(

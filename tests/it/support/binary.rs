@@ -1,6 +1,7 @@
 //! The real binary.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -10,8 +11,8 @@ use bma_executor::process::unmarked;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::SOON;
-use super::processes::{expect_none, running_in};
+use super::processes::{expect_none, processes, running_in};
+use super::{Client, SOON};
 
 /// A command of the binary, in a directory, with a state directory and a home of its own and no variables of ours.
 pub fn command(scratch: &Path) -> Command {
@@ -68,6 +69,8 @@ pub struct Server {
     pub url: String,
     scratch: TempDir,
     child: Child,
+    daemon: Pid,
+    guardian: Pid,
 }
 
 /// Starts `serve` on a free port with further arguments.
@@ -78,11 +81,15 @@ pub fn start_server(arguments: &[&str]) -> Server {
 /// Starts `serve` over the workspace of a scratch directory.
 pub fn start_server_in(scratch: TempDir, arguments: &[&str]) -> Server {
     let mut command = command(scratch.path());
-    let command = command
+    command
         .args(["serve", "--listen", "127.0.0.1:0"])
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .args(arguments);
+    start_server_by(scratch, command)
+}
+
+/// Starts `serve` by a command of the test's own, which may start it through other programs.
+pub fn start_server_by(scratch: TempDir, mut command: Command) -> Server {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = unmarked(|| command.spawn()).unwrap();
     let (sender, line) = mpsc::channel();
     let stdout = child.stdout.take().unwrap();
@@ -99,11 +106,32 @@ pub fn start_server_in(scratch: TempDir, arguments: &[&str]) -> Server {
         .strip_prefix("listening on ")
         .unwrap_or_else(|| panic!("the first line is {line:?}"))
         .to_owned();
+    let (daemon, guardian) = daemon_below(child.id());
     Server {
         url,
         scratch,
         child,
+        daemon,
+        guardian,
     }
+}
+
+/// The daemon and its guardian among what a process has started. The daemon alone is called by its bare name.
+fn daemon_below(root: u32) -> (Pid, Pid) {
+    let all = processes();
+    let below = |mut pid: u32| loop {
+        match all.iter().find(|process| process.pid == pid) {
+            Some(_) if pid == root => return true,
+            Some(process) => pid = process.ppid,
+            None => return false,
+        }
+    };
+    let daemon = all
+        .iter()
+        .find(|process| process.line.starts_with("bma-executor serve") && below(process.pid))
+        .unwrap_or_else(|| panic!("no daemon among {all:#?}"));
+    let as_pid = |pid: u32| Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    (as_pid(daemon.pid), as_pid(daemon.ppid))
 }
 
 impl Server {
@@ -126,27 +154,31 @@ impl Server {
             .args(["--url", &self.url]))
     }
 
+    /// Connects as a v1.1 harness, to a server that asks for no key.
+    pub async fn connect(&self) -> Client {
+        let mut client = Client::connect(self.address(), None).await;
+        client.send_welcome().await;
+        client
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.url.strip_prefix("ws://").unwrap().parse().unwrap()
+    }
+
     /// The process that serves; its parent only watches over it.
     pub fn daemon(&self) -> Pid {
-        let children = format!("/proc/{0}/task/{0}/children", self.child.id());
-        let children = std::fs::read_to_string(children).unwrap();
-        let pid = children
-            .split_whitespace()
-            .next()
-            .expect("the daemon runs")
-            .parse()
-            .unwrap();
-        Pid::from_raw(pid).unwrap()
+        self.daemon
     }
 
-    /// The process that was started.
+    /// The parent of the daemon: the process that was started, unless other programs came before it.
     pub fn guardian(&self) -> Pid {
-        Pid::from_child(&self.child)
+        self.guardian
     }
 
-    /// Signals the process that was started, as an operator would.
+    /// Signals the guardian, as an operator would.
     pub fn send_signal(&self, signal: Signal) {
-        kill_process(self.guardian(), signal).unwrap();
+        kill_process(self.guardian, signal).unwrap();
     }
 
     /// Waits for its end; returns the exit status and the log.

@@ -253,7 +253,22 @@ impl Client {
         let frame = self
             .expect_within(&format!("the result of {id}"), within, wanted)
             .await;
+        self.take_result(&frame).await
+    }
+
+    /// Waits for the next result of whichever call; returns its id too.
+    pub async fn expect_any_result(&mut self, within: Duration) -> (String, Reply) {
+        let frame = self
+            .expect_within("a result", within, |frame| frame["method"] == "tool.result")
+            .await;
+        let reply = self.take_result(&frame).await;
+        (reply.0["tool_call_id"].as_str().unwrap().to_owned(), reply)
+    }
+
+    /// Checks and acknowledges a result.
+    async fn take_result(&mut self, frame: &Value) -> Reply {
         let reply = Reply(frame["params"].clone());
+        let id = &reply.0["tool_call_id"];
         let known = self.names.iter().rev().find(|(known, _)| known == id);
         if let (Some((_, name)), Some(details)) = (known, reply.0.get("details")) {
             check_details(name, details);

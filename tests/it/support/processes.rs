@@ -21,7 +21,31 @@ pub fn running_with(marker: &str) -> Vec<String> {
     })
 }
 
-fn each_process(mut look: impl FnMut(u32) -> Option<String>) -> Vec<String> {
+/// One process of this machine.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its parent's.
+    pub ppid: u32,
+    /// Its command line.
+    pub line: String,
+}
+
+/// Every process there is.
+pub fn processes() -> Vec<Process> {
+    each_process(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        Some(Process {
+            pid,
+            ppid: fields.nth(1)?.parse().ok()?,
+            line: command_line(pid),
+        })
+    })
+}
+
+fn each_process<T>(mut look: impl FnMut(u32) -> Option<T>) -> Vec<T> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
