@@ -6,8 +6,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, openat, renameat, renameat_with,
-    unlinkat,
+    AtFlags, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, openat, renameat,
+    renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 

@@ -11,11 +11,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::SOON;
+use super::client::Client;
 use super::processes::{expect_none, running_in};
 
 /// A command of the binary, in a directory, with a state directory and a home of its own and no variables of ours.
 pub fn command(scratch: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bma-executor"));
+    command_of(BINARY, scratch)
+}
+
+/// The binary's path.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_bma-executor");
+
+fn command_of(program: &str, scratch: &Path) -> Command {
+    let mut command = Command::new(program);
     command
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -77,8 +85,24 @@ pub fn start_server(arguments: &[&str]) -> Server {
 
 /// Starts `serve` over the workspace of a scratch directory.
 pub fn start_server_in(scratch: TempDir, arguments: &[&str]) -> Server {
-    let mut command = command(scratch.path());
+    start_server_through(&[], scratch, arguments)
+}
+
+/// Starts `serve` through a program that takes a command and becomes it, such as `prlimit` or `setpriv`.
+pub fn start_server_through(through: &[&str], scratch: TempDir, arguments: &[&str]) -> Server {
+    let (url, child) = serve(through, scratch.path(), arguments);
+    Server {
+        url,
+        scratch,
+        child,
+    }
+}
+
+fn serve(through: &[&str], scratch: &Path, arguments: &[&str]) -> (String, Child) {
+    let mut line = [through, &[BINARY]].concat().into_iter();
+    let mut command = command_of(line.next().unwrap(), scratch);
     let command = command
+        .args(line)
         .args(["serve", "--listen", "127.0.0.1:0"])
         .args(arguments)
         .stdout(Stdio::piped())
@@ -99,11 +123,7 @@ pub fn start_server_in(scratch: TempDir, arguments: &[&str]) -> Server {
         .strip_prefix("listening on ")
         .unwrap_or_else(|| panic!("the first line is {line:?}"))
         .to_owned();
-    Server {
-        url,
-        scratch,
-        child,
-    }
+    (url, child)
 }
 
 impl Server {
@@ -115,6 +135,28 @@ impl Server {
     /// Its scratch directory.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
+    }
+
+    /// Starts it again over the same workspace, once it has ended.
+    pub fn start_again(&mut self, arguments: &[&str]) {
+        (self.url, self.child) = serve(&[], self.scratch.path(), arguments);
+    }
+
+    /// Connects as a v1.1 harness; it must have been started with `--no-key`.
+    pub async fn connect(&self) -> Client {
+        let address = self.url.strip_prefix("ws://").unwrap().parse().unwrap();
+        let mut client = Client::connect(address, None).await;
+        client.send_welcome().await;
+        client
+    }
+
+    /// The daemon's resident memory, or the peak of it (`VmRSS`, `VmHWM`), in MiB.
+    pub fn memory_mib(&self, field: &str) -> u64 {
+        let status = format!("/proc/{}/status", self.daemon().as_raw_nonzero());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let kib = line.unwrap().trim_matches([':', '\t', ' ', 'k', 'B']);
+        kib.parse::<u64>().unwrap() / 1_024
     }
 
     /// Runs `call` against it.

@@ -243,6 +243,19 @@ impl Client {
         reply
     }
 
+    /// Takes the result of a call if it came while something else was waited for.
+    pub async fn take_result(&mut self, id: &str) -> Option<Reply> {
+        let is_there = self
+            .seen
+            .iter()
+            .any(|frame| frame["method"] == "tool.result" && frame["params"]["tool_call_id"] == id);
+        if is_there {
+            Some(self.expect_result(id).await)
+        } else {
+            None
+        }
+    }
+
     /// Waits for a frame of a method.
     pub async fn expect(&mut self, method: &str) -> Value {
         let frame = self
