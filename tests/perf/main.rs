@@ -16,6 +16,7 @@
 
 mod bash;
 mod files;
+mod raw;
 mod search;
 mod server;
 mod table;
