@@ -69,7 +69,7 @@ impl Target {
         let len = u64::try_from(content.len()).unwrap_or(u64::MAX);
         check(stop)?;
         self.check_unchanged(seen)?;
-        if let Err(errno) = check_room(writer, len) {
+        if let Err(errno) = check_room(writer, len, size) {
             return Err(self.system("write", errno).into());
         }
         overwrite(writer, content, copy.as_mut(), size).map_err(|error| match error {
@@ -150,7 +150,7 @@ impl Target {
 }
 
 /// Notices a full disk or a limit before anything is overwritten.
-fn check_room(writer: &File, len: u64) -> Result<(), Errno> {
+fn check_room(writer: &File, len: u64, size: u64) -> Result<(), Errno> {
     // The kernel holds an allocation that keeps the size against the file system's limit only.
     let limit = getrlimit(Resource::Fsize).current;
     if limit.is_some_and(|limit| len > limit) {
@@ -160,7 +160,11 @@ fn check_room(writer: &File, len: u64) -> Result<(), Errno> {
         return Ok(());
     }
     match fallocate(writer, FallocateFlags::KEEP_SIZE, 0, len) {
-        Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(errno),
+        Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+            // What there was room for is given back, or the rest of the disk would stay with this file.
+            let _kept = writer.set_len(size);
+            Err(errno)
+        }
         // Not every file system can tell; there the rollback must do.
         Ok(()) | Err(_) => Ok(()),
     }

@@ -61,8 +61,10 @@ fn enter(parent: impl std::os::fd::AsFd, name: &[u8]) -> Option<Dir> {
 }
 
 fn remove(parent: impl std::os::fd::AsFd, name: &[u8]) -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(handle) = openat(&parent, name, flags, Mode::empty()) else {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let open = |access| openat(&parent, name, flags | access, Mode::empty());
+    // One that had got its target's mode already may be closed to readers.
+    let Ok(handle) = open(OFlags::RDONLY).or_else(|_denied| open(OFlags::WRONLY)) else {
         return false;
     };
     let is_file = fstat(&handle)

@@ -208,7 +208,12 @@ fn only_unlocked_files_of_the_exact_name_are_leftovers_however_new() {
             .unwrap();
         (path, file)
     };
+    let (unreadable, file) = make(".bma-tmp-fedcba9876543210");
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o200))
+        .unwrap();
+    drop(file);
     let gone = [
+        unreadable,
         make(".bma-tmp-0123456789abcdef").0,
         make("sub/.git/.bma-tmp-00000000000000ff").0,
     ];
@@ -221,7 +226,7 @@ fn only_unlocked_files_of_the_exact_name_are_leftovers_however_new() {
         make("sub/x.bma-tmp-4444444444444444").0,
     ];
     let workspace = Workspace::open(dir.path(), &Arc::new(Limits::default())).unwrap();
-    assert_eq!(workspace.remove_leftovers(SOON, &Stop::new()), 2);
+    assert_eq!(workspace.remove_leftovers(SOON, &Stop::new()), 3);
     assert!(gone.iter().all(|path| !path.exists()));
     assert!(kept.iter().all(|path| path.exists()));
     let stopped = Stop::new();
