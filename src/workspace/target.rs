@@ -217,8 +217,8 @@ fn make_dirs(
     for name in names {
         let directory = last.as_ref().map_or(start, AsFd::as_fd);
         // The kernel takes the umask away.
-        let mode = Mode::from_raw_mode(0o777);
-        match mkdirat(directory, name.as_slice(), mode) {
+        let most = Mode::from_raw_mode(0o777);
+        match mkdirat(directory, name.as_slice(), most) {
             Ok(()) => {
                 if let Ok(parent) = directory.try_clone_to_owned() {
                     made.0.push((parent, name.clone()));

@@ -53,6 +53,10 @@ impl Raw {
         let input = json!({"path": path, "limit": 10_000_000});
         let call = json!({"session_id": "raw", "tool_call_id": id, "name": "read", "input": input});
         self.send("tool.call", call);
+        if self.calls == 1 {
+            // The session's own opening comes first.
+            self.message(None);
+        }
         self.message(keep)
     }
 
