@@ -41,7 +41,7 @@ impl Raw {
         raw.message(None);
         raw.send(
             "harness.welcome",
-            json!({"protocol_version": "bma.executor.v1.1", "max_message_bytes": 64 << 20}),
+            &json!({"protocol_version": "bma.executor.v1.1", "max_message_bytes": 64 << 20}),
         );
         raw
     }
@@ -52,7 +52,7 @@ impl Raw {
         let id = format!("raw-{}", self.calls);
         let input = json!({"path": path, "limit": 10_000_000});
         let call = json!({"session_id": "raw", "tool_call_id": id, "name": "read", "input": input});
-        self.send("tool.call", call);
+        self.send("tool.call", &call);
         if self.calls == 1 {
             // The session's own opening comes first.
             self.message(None);
@@ -65,11 +65,11 @@ impl Raw {
         let id = format!("raw-{}", self.calls);
         self.send(
             "tool.result.ack",
-            json!({"session_id": "raw", "tool_call_id": id}),
+            &json!({"session_id": "raw", "tool_call_id": id}),
         );
     }
 
-    fn send(&mut self, method: &str, params: Value) {
+    fn send(&mut self, method: &str, params: &Value) {
         let text = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
         // A final text frame, masked with zeros.
         let mut frame = vec![0x81, 0xfe];
