@@ -122,6 +122,9 @@ pub struct Limits {
     pub read_image_bytes: usize,
     /// `read` counts the lines of files up to this size to their end; of a larger one only up to the window.
     pub read_count_bytes: u64,
+    /// `read` gives the digest of a wholly returned file up to this size: hashing takes 0.7 ms for a MiB, more than
+    /// everything else together, and what is read without a `limit` is never larger.
+    pub read_digest_bytes: usize,
     /// Largest UTF-16 file that `read` decodes; it has to be taken whole.
     pub read_utf16_bytes: usize,
     /// Largest file that `edit` takes into memory, and largest that it makes.
@@ -235,6 +238,7 @@ impl Default for Limits {
             read_line_bytes: 64 * KIB,
             read_image_bytes: 8 * MIB,
             read_count_bytes: 64 * MIB as u64,
+            read_digest_bytes: 256 * KIB,
             read_utf16_bytes: 16 * MIB,
             edit_bytes: 256 * MIB as u64,
             edit_replacements: 1_000_000,

@@ -19,6 +19,7 @@ pub struct Signals {
     terminate: SignalStream,
     interrupt: SignalStream,
     hang_up: SignalStream,
+    _file_size: SignalStream,
 }
 
 impl Signals {
@@ -31,6 +32,9 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
+            // A write beyond the limit on file sizes (`ulimit -f`) fails with EFBIG instead of ending the daemon. Commands
+            // get the usual action back: exec(2) resets what has a handler.
+            _file_size: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
 

@@ -5,6 +5,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::ToExecutor;
+use super::escape;
 use super::frame::Message;
 use super::inputs::describe;
 use super::salvage::{Member, salvage};
@@ -149,15 +150,12 @@ pub fn encode<M: Message>(message: &M) -> Result<String, serde_json::Error> {
     })
 }
 
-/// Spells a `tool.result` without taking it.
+/// Spells a `tool.result` without taking it; it may hold many megabytes of text.
 ///
 /// # Errors
 /// As [`encode`].
 pub fn encode_result(result: &ToolResult) -> Result<String, serde_json::Error> {
-    serde_json::to_string(&Envelope {
-        method: "tool.result",
-        params: result,
-    })
+    escape::result(result)
 }
 
 struct Envelope<'a, P> {

@@ -128,7 +128,7 @@ pub struct ReadDetails {
     pub encoding: Encoding,
     /// Of an image.
     pub media_type: Option<String>,
-    /// Of the whole file, where it was read whole.
+    /// Of the whole file, where it was read whole and is not large.
     pub sha256: Option<String>,
     /// Whether there was no data.
     pub empty: bool,

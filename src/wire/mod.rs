@@ -6,6 +6,7 @@
 mod call;
 mod codec;
 mod details;
+mod escape;
 mod frame;
 mod ids;
 mod inputs;

@@ -7,7 +7,7 @@ use super::Workspace;
 use super::blocking::Stopped;
 use super::error::{PathError, PathErrorKind};
 use super::locks::{Held, Key};
-use super::target::{Parents, Target};
+use super::target::{MadeDirs, Parents, Target};
 use crate::stop::{Stop, StopCause};
 
 /// How often a change starts again where others outside this daemon change the same names.
@@ -56,6 +56,7 @@ impl Workspace {
             path,
             parents,
             job,
+            made: MadeDirs::default(),
             held: Vec::new(),
         };
         loop {
@@ -82,6 +83,8 @@ struct Turn<J> {
     path: String,
     parents: Parents,
     job: J,
+    // Given up before the locks are.
+    made: MadeDirs,
     held: Vec<Held>,
 }
 
@@ -93,11 +96,21 @@ enum Step<T> {
 
 impl<T, J: FnMut(&Stop, &Target) -> Attempt<T>> Turn<J> {
     fn take(&mut self, stop: &Stop) -> Result<Step<T>, ChangeError> {
+        let came_to = self.try_all(stop);
+        if !matches!(came_to, Ok(Step::Busy(_))) {
+            self.made = MadeDirs::default();
+        }
+        came_to
+    }
+
+    fn try_all(&mut self, stop: &Stop) -> Result<Step<T>, ChangeError> {
         for _ in 0..ATTEMPTS {
             if let Some(cause) = stop.cause() {
                 return Err(ChangeError::Stopped(cause));
             }
-            let target = self.workspace.target(&self.path, self.parents)?;
+            let target = self
+                .workspace
+                .target(&self.path, self.parents, &mut self.made)?;
             match self.lock(&target.keys()?) {
                 Locked::Before => match (self.job)(stop, &target) {
                     Attempt::Done(done) => return Ok(Step::Done(done)),

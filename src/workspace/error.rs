@@ -198,6 +198,11 @@ impl Spelled<'_> {
                 PathErrorKind::Other,
                 "no space is left on the device".to_owned(),
             ),
+            Errno::FBIG => (
+                PathErrorKind::Other,
+                "it would be larger than the file system or the executor's limit on file sizes (ulimit -f) allows"
+                    .to_owned(),
+            ),
             Errno::DQUOT => (PathErrorKind::Other, "the disk quota is used up".to_owned()),
             Errno::TXTBSY => (
                 PathErrorKind::Other,

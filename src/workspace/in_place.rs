@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FallocateFlags, OFlags, Stat, fallocate};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::error::{PathError, PathErrorKind};
 use super::metadata::restore_mode;
@@ -68,12 +69,8 @@ impl Target {
         let len = u64::try_from(content.len()).unwrap_or(u64::MAX);
         check(stop)?;
         self.check_unchanged(seen)?;
-        if len > size {
-            // A full disk is noticed before anything is overwritten.
-            let room = fallocate(writer, FallocateFlags::KEEP_SIZE, 0, len);
-            if let Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = room {
-                return Err(self.system("write", errno).into());
-            }
+        if let Err(errno) = check_room(writer, len, size) {
+            return Err(self.system("write", errno).into());
         }
         overwrite(writer, content, copy.as_mut(), size).map_err(|error| match error {
             OverwriteError::RolledBack(error) => PathError::new(
@@ -92,18 +89,27 @@ impl Target {
         restore_mode(writer, stat).map_err(|errno| self.system("set the mode of", errno).into())
     }
 
+    /// Keeps what the file holds: a large copy in a file, where the directory and the disk take it, else in memory.
     fn keep_copy(
         &self,
         mut reader: &File,
         size: u64,
         stop: &Stop,
     ) -> Result<Box<dyn ReadSeek>, ReplaceError> {
-        let temp = if size > SMALL {
-            Temp::create(&self.directory, 0o600).ok()
-        } else {
-            None
-        };
-        if temp.is_none() && size > self.memory_bytes {
+        if size > SMALL
+            && let Ok(temp) = Temp::create(&self.directory, 0o600)
+            && let Ok(file) = temp.file.try_clone()
+        {
+            // The name goes at once, the file stays while it is open.
+            drop(temp);
+            match self.copy(reader, Box::new(file), stop)? {
+                Ok(copy) => return Ok(copy),
+                Err(_full) => reader
+                    .rewind()
+                    .map_err(|error| self.io("keep a copy of", &error))?,
+            }
+        }
+        if size > self.memory_bytes {
             return Err(PathError::new(
                 PathErrorKind::Other,
                 format!(
@@ -115,27 +121,52 @@ impl Target {
             )
             .into());
         }
-        let mut copy: Box<dyn ReadSeek> = match temp {
-            // The name goes at once, the file stays while it is open.
-            Some(temp) => Box::new(
-                temp.file
-                    .try_clone()
-                    .map_err(|error| self.io("keep a copy of", &error))?,
-            ),
-            None => Box::new(io::Cursor::new(Vec::new())),
-        };
+        let memory = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+        let kept = self.copy(reader, Box::new(io::Cursor::new(memory)), stop)?;
+        kept.map_err(|error| self.io("keep a copy of", &error).into())
+    }
+
+    /// Copies to the end; `Ok(Err(_))` where the copy, not the file, is at fault.
+    fn copy(
+        &self,
+        mut reader: &File,
+        mut copy: Box<dyn ReadSeek>,
+        stop: &Stop,
+    ) -> Result<io::Result<Box<dyn ReadSeek>>, ReplaceError> {
         let mut block = vec![0; BLOCK];
         loop {
             check(stop)?;
             let read = match reader.read(&mut block) {
-                Ok(0) => return Ok(copy),
+                Ok(0) => return Ok(Ok(copy)),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(self.io("keep a copy of", &error).into()),
             };
-            copy.write_all(block.get(..read).unwrap_or_default())
-                .map_err(|error| self.io("keep a copy of", &error))?;
+            if let Err(error) = copy.write_all(block.get(..read).unwrap_or_default()) {
+                return Ok(Err(error));
+            }
         }
+    }
+}
+
+/// Notices a full disk or a limit before anything is overwritten.
+fn check_room(writer: &File, len: u64, size: u64) -> Result<(), Errno> {
+    // The kernel holds an allocation that keeps the size against the file system's limit only.
+    let limit = getrlimit(Resource::Fsize).current;
+    if limit.is_some_and(|limit| len > limit) {
+        return Err(Errno::FBIG);
+    }
+    if len == 0 {
+        return Ok(());
+    }
+    match fallocate(writer, FallocateFlags::KEEP_SIZE, 0, len) {
+        Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+            // What there was room for is given back, or the rest of the disk would stay with this file.
+            let _kept = writer.set_len(size);
+            Err(errno)
+        }
+        // Not every file system can tell; there the rollback must do.
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
@@ -143,41 +174,52 @@ impl Target {
 pub(super) trait ReadSeek: Read + Write + Seek {}
 impl<T: Read + Write + Seek> ReadSeek for T {}
 
-/// Writes `content` over `surface`, or else the copy.
+/// Writes `content` over `surface`, or else what it has overwritten of the copy: the rest may not be writable any more.
 pub(super) fn overwrite(
     surface: &impl Surface,
     content: &[u8],
     copy: &mut dyn ReadSeek,
     old_len: u64,
 ) -> Result<(), OverwriteError> {
-    let Err(error) = pour(surface, &mut &*content) else {
+    let mut touched = 0;
+    let Err(error) = pour(surface, &mut &*content, &mut touched).and_then(|len| {
+        // What is cut off is lost too.
+        touched = u64::MAX;
+        settle(surface, len)
+    }) else {
         return Ok(());
     };
     let back = copy
         .seek(SeekFrom::Start(0))
-        .and_then(|_| pour(surface, copy));
+        .and_then(|_| pour(surface, &mut copy.take(touched), &mut 0))
+        .and_then(|len| settle(surface, old_len).map(|()| len));
     match back {
-        Ok(len) if len == old_len => Err(OverwriteError::RolledBack(error)),
+        Ok(len) if len == touched.min(old_len) => Err(OverwriteError::RolledBack(error)),
         _ => Err(OverwriteError::Torn(error)),
     }
 }
 
-/// Makes the surface hold exactly what `source` gives; returns how much that is.
-fn pour(surface: &impl Surface, source: &mut dyn Read) -> io::Result<u64> {
+/// Writes what `source` gives over the surface's head; returns how much that is. `touched` is how far it may have got.
+fn pour(surface: &impl Surface, source: &mut dyn Read, touched: &mut u64) -> io::Result<u64> {
     let mut block = vec![0; BLOCK];
     let mut at = 0;
     loop {
         match source.read(&mut block) {
-            Ok(0) => break,
+            Ok(0) => return Ok(at),
             Ok(read) => {
+                let next = at + u64::try_from(read).unwrap_or(0);
+                *touched = next;
                 surface.put(block.get(..read).unwrap_or_default(), at)?;
-                at += u64::try_from(read).unwrap_or(0);
+                at = next;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    surface.cut(at)?;
-    surface.sync()?;
-    Ok(at)
+}
+
+/// Gives the surface its length and brings it to the disk.
+fn settle(surface: &impl Surface, len: u64) -> io::Result<()> {
+    surface.cut(len)?;
+    surface.sync()
 }

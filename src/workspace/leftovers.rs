@@ -1,9 +1,10 @@
 //! Temporary files that a killed daemon left behind.
 //!
-//! Only files that bear exactly the name of one, are older than this daemon and have no living owner are removed.
+//! Only files that bear exactly the name of one and have no living owner are removed. The owner's lock alone tells: a
+//! time would keep what a daemon left that was killed a moment ago.
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat,
@@ -43,7 +44,7 @@ impl Workspace {
             let Ok(parent) = directory.fd() else { continue };
             let kind = entry.file_type();
             if is_temp_name(name) && matches!(kind, FileType::RegularFile | FileType::Unknown) {
-                removed += u64::from(remove(parent, name, self.0.shared.opened));
+                removed += u64::from(remove(parent, name));
             } else if matches!(kind, FileType::Directory | FileType::Unknown) && depth < MAX_DEPTH {
                 let below = enter(parent, name);
                 open_dirs.extend(below);
@@ -59,19 +60,17 @@ fn enter(parent: impl std::os::fd::AsFd, name: &[u8]) -> Option<Dir> {
     Dir::new(handle).ok()
 }
 
-fn remove(parent: impl std::os::fd::AsFd, name: &[u8], born: SystemTime) -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(handle) = openat(&parent, name, flags, Mode::empty()) else {
+fn remove(parent: impl std::os::fd::AsFd, name: &[u8]) -> bool {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let open = |access| openat(&parent, name, flags | access, Mode::empty());
+    // One that had got its target's mode already may be closed to readers.
+    let Ok(handle) = open(OFlags::RDONLY).or_else(|_denied| open(OFlags::WRONLY)) else {
         return false;
     };
-    let born = born
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    let is_old = fstat(&handle).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-            && u64::try_from(stat.st_mtime).is_ok_and(|modified| modified < born)
-    });
-    is_old
+    let is_file = fstat(&handle)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    // Held until the name is gone: see `Temp::create`, the other side of this.
+    is_file
         && flock(&handle, FlockOperation::NonBlockingLockExclusive).is_ok()
         && unlinkat(&parent, name, AtFlags::empty()).is_ok()
 }

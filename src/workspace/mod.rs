@@ -24,7 +24,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use tokio::sync::Semaphore;
@@ -59,7 +58,6 @@ struct Shared {
     limits: Arc<Limits>,
     jobs: Arc<Semaphore>,
     locks: Arc<FileLocks>,
-    opened: SystemTime,
 }
 
 /// Why a workspace cannot be opened.
@@ -110,7 +108,6 @@ impl Workspace {
             limits: Arc::clone(limits),
             jobs: Arc::new(Semaphore::new(limits.max_blocking_jobs)),
             locks: Arc::new(FileLocks::default()),
-            opened: SystemTime::now(),
         };
         Ok(Self(Arc::new(Inner {
             handle,

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, mkdirat, openat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
 use super::Workspace;
@@ -105,8 +105,13 @@ pub(super) fn is_same(one: &Stat, other: &Stat) -> bool {
 }
 
 impl Workspace {
-    /// Resolves a path to the regular file that a change goes to.
-    pub(super) fn target(&self, text: &str, parents: Parents) -> Result<Target, PathError> {
+    /// Resolves a path to the regular file that a change goes to; the directories made for it go to `made`.
+    pub(super) fn target(
+        &self,
+        text: &str,
+        parents: Parents,
+        made: &mut MadeDirs,
+    ) -> Result<Target, PathError> {
         let parsed = self.parse(text)?;
         let spelled = self.spelled(&parsed);
         let mut last = Fault::default();
@@ -133,7 +138,7 @@ impl Workspace {
                         return Err(names_a_directory(&spelled));
                     }
                     let directory = place.directory(self.handle());
-                    match make_dirs(directory, dirs, &place, &spelled)? {
+                    match make_dirs(directory, dirs, &place, &spelled, made)? {
                         Made::All(directory) => (directory, name.clone(), None),
                         Made::Moved => continue,
                     }
@@ -179,6 +184,20 @@ impl Workspace {
     }
 }
 
+/// Directories that a change has made. Dropped, those that are still empty go: nothing came to stand in them.
+///
+/// One that somebody else uses meanwhile is not empty, or is made again by whoever finds it gone.
+#[derive(Debug, Default)]
+pub(super) struct MadeDirs(Vec<(OwnedFd, Vec<u8>)>);
+
+impl Drop for MadeDirs {
+    fn drop(&mut self) {
+        for (parent, name) in self.0.drain(..).rev() {
+            let _in_use = unlinkat(parent, name.as_slice(), AtFlags::REMOVEDIR);
+        }
+    }
+}
+
 enum Made {
     /// The last directory made; nothing where there was none to make.
     All(Option<OwnedFd>),
@@ -192,14 +211,20 @@ fn make_dirs(
     names: &[Vec<u8>],
     place: &Place,
     spelled: &Spelled<'_>,
+    made: &mut MadeDirs,
 ) -> Result<Made, PathError> {
     let mut last: Option<OwnedFd> = None;
     for name in names {
         let directory = last.as_ref().map_or(start, AsFd::as_fd);
         // The kernel takes the umask away.
-        let mode = Mode::from_raw_mode(0o777);
-        match mkdirat(directory, name.as_slice(), mode) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let most = Mode::from_raw_mode(0o777);
+        match mkdirat(directory, name.as_slice(), most) {
+            Ok(()) => {
+                if let Ok(parent) = directory.try_clone_to_owned() {
+                    made.0.push((parent, name.clone()));
+                }
+            }
+            Err(Errno::EXIST) => {}
             Err(Errno::NOENT) => return Ok(Made::Moved),
             Err(errno) => {
                 return Err(spelled.system("make a directory for", errno, &place.fault(name)));

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, RenameFlags, flock, openat, renameat, renameat_with,
-    unlinkat,
+    AtFlags, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, openat, renameat,
+    renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -35,13 +35,13 @@ impl<'d> Temp<'d> {
             match openat(directory, name.as_slice(), flags, Mode::from_raw_mode(mode)) {
                 Ok(handle) => {
                     let file = File::from(handle);
-                    // Where the file system has no locks, leftovers are never removed either.
-                    let _unlockable = flock(&file, FlockOperation::NonBlockingLockExclusive);
-                    return Ok(Self {
-                        directory,
-                        name: Some(name),
-                        file,
-                    });
+                    if is_claimed(&file)? {
+                        return Ok(Self {
+                            directory,
+                            name: Some(name),
+                            file,
+                        });
+                    }
                 }
                 Err(Errno::EXIST | Errno::INTR) => {}
                 Err(errno) => return Err(errno),
@@ -79,6 +79,15 @@ impl Drop for Temp<'_> {
             // What cannot be removed now is removed as a leftover at the next start.
             let _left = unlinkat(self.directory, name.as_slice(), AtFlags::empty());
         }
+    }
+}
+
+/// Locks a new file; false where a daemon that clears leftovers took it for one before it was locked.
+fn is_claimed(file: &File) -> Result<bool, Errno> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::AGAIN) => Ok(false),
+        // Where the file system has no locks, leftovers are never removed either.
+        Ok(()) | Err(_) => Ok(fstat(file)?.st_nlink > 0),
     }
 }
 

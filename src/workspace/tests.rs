@@ -195,10 +195,10 @@ async fn waiting_for_a_lock_takes_no_place() {
 }
 
 #[test]
-fn only_old_unlocked_files_of_the_exact_name_are_leftovers() {
+fn only_unlocked_files_of_the_exact_name_are_leftovers_however_new() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("sub/.git")).unwrap();
-    let make = |name: &str, age: u64| {
+    let make = |name: &str| {
         let path = dir.path().join(name);
         let file = std::fs::OpenOptions::new()
             .write(true)
@@ -206,27 +206,29 @@ fn only_old_unlocked_files_of_the_exact_name_are_leftovers() {
             .mode(0o600)
             .open(&path)
             .unwrap();
-        file.set_modified(SystemTime::now() - Duration::from_secs(age))
-            .unwrap();
         (path, file)
     };
+    let (unreadable, file) = make(".bma-tmp-fedcba9876543210");
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o200))
+        .unwrap();
+    drop(file);
     let gone = [
-        make(".bma-tmp-0123456789abcdef", 60).0,
-        make("sub/.git/.bma-tmp-00000000000000ff", 60).0,
+        unreadable,
+        make(".bma-tmp-0123456789abcdef").0,
+        make("sub/.git/.bma-tmp-00000000000000ff").0,
     ];
-    let (locked, lock) = make(".bma-tmp-1111111111111111", 60);
+    let (locked, lock) = make(".bma-tmp-1111111111111111");
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let kept = [
         locked,
-        make(".bma-tmp-2222222222222222x", 60).0,
-        make(".bma-tmp-333333333333333G", 60).0,
-        make("sub/x.bma-tmp-4444444444444444", 60).0,
+        make(".bma-tmp-2222222222222222x").0,
+        make(".bma-tmp-333333333333333G").0,
+        make("sub/x.bma-tmp-4444444444444444").0,
     ];
     let workspace = Workspace::open(dir.path(), &Arc::new(Limits::default())).unwrap();
-    let (fresh, _) = make(".bma-tmp-5555555555555555", 0);
-    assert_eq!(workspace.remove_leftovers(SOON, &Stop::new()), 2);
+    assert_eq!(workspace.remove_leftovers(SOON, &Stop::new()), 3);
     assert!(gone.iter().all(|path| !path.exists()));
-    assert!(kept.iter().all(|path| path.exists()) && fresh.exists());
+    assert!(kept.iter().all(|path| path.exists()));
     let stopped = Stop::new();
     stopped.trigger(StopCause::Shutdown);
     assert_eq!(workspace.remove_leftovers(SOON, &stopped), 0);

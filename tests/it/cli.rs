@@ -86,7 +86,7 @@ fn call_says_what_is_wrong_with_its_own_input() {
     .unwrap();
     let mut large = command(server.scratch());
     let large = large
-        .args(["call", "write", "-", "--url", &server.url])
+        .args(["call", "write", "-", "--url", server.url()])
         .stdin(std::fs::File::open(&input).unwrap());
     let large = run(large);
     assert!(
@@ -97,7 +97,7 @@ fn call_says_what_is_wrong_with_its_own_input() {
     std::fs::write(&input, b"{\"command\":\"\xff\"}").unwrap();
     let mut invalid = command(server.scratch());
     let invalid = invalid
-        .args(["call", "bash", "-", "--url", &server.url])
+        .args(["call", "bash", "-", "--url", server.url()])
         .stdin(std::fs::File::open(&input).unwrap());
     assert_eq!(run(invalid).code, 2);
     for id in [["--id", "one"]; 2] {
@@ -136,7 +136,7 @@ fn output_that_nobody_reads_changes_no_exit_status() {
             .current_dir(server.workspace());
         let shell = shell
             .env("B", env!("CARGO_BIN_EXE_bma-executor"))
-            .env("U", &server.url);
+            .env("U", server.url());
         run(shell.env("XDG_STATE_HOME", server.scratch().join("state")))
     };
     let piped =
@@ -167,7 +167,7 @@ fn an_interrupted_call_is_cancelled_and_its_result_shown() {
         "bash",
         r#"{"command":"echo begun; sleep 7432"}"#,
         "--url",
-        &server.url,
+        server.url(),
     ]);
     let call = call
         .stdout(std::process::Stdio::piped())
@@ -213,7 +213,7 @@ fn call_passes_deadline_session_and_piped_input_on() {
     );
     assert!(begun.elapsed() < SOON);
     let mut piped = command(server.scratch());
-    let mut piped = piped.args(["call", "bash", "-", "--url", &server.url]);
+    let mut piped = piped.args(["call", "bash", "-", "--url", server.url()]);
     let input = server.scratch().join("input.json");
     std::fs::write(&input, r#"{"command":"echo piped"}"#).unwrap();
     piped = piped.stdin(std::fs::File::open(&input).unwrap());
@@ -272,7 +272,7 @@ fn the_key_is_made_on_the_first_start_private_and_kept() {
     assert!(!directory.starts_with(server.workspace()));
     let mut wrong = command(server.scratch());
     let wrong = wrong
-        .args(["call", "bash", "{}", "--url", &server.url])
+        .args(["call", "bash", "{}", "--url", server.url()])
         .env("BMA_ENVIRONMENT_KEY", "a-wrong-key-for-this");
     let wrong = run(wrong);
     assert_eq!(wrong.code, 3);
@@ -300,7 +300,7 @@ fn two_daemons_do_not_share_a_state_directory() {
 #[tokio::test]
 async fn no_key_lets_everybody_in_on_loopback_only() {
     let server = start_server(&["--no-key"]);
-    let address = server.url.strip_prefix("ws://").unwrap().parse().unwrap();
+    let address = server.url().strip_prefix("ws://").unwrap().parse().unwrap();
     open(address, None, &[]).await.unwrap();
     for listen in ["0.0.0.0:0", "[::]:0"] {
         let refused = run_fresh(&["serve", "--no-key", "--listen", listen]);
@@ -469,7 +469,7 @@ async fn a_hangup_reads_the_configuration_again_and_a_wrong_one_changes_nothing(
     let path = file.to_str().unwrap().to_owned();
     let mut server = start_server_in(scratch, &["--no-key", "--config", &path]);
     let mut client = Client::connect(
-        server.url.strip_prefix("ws://").unwrap().parse().unwrap(),
+        server.url().strip_prefix("ws://").unwrap().parse().unwrap(),
         None,
     )
     .await;
@@ -500,7 +500,7 @@ async fn a_hangup_reads_the_configuration_again_and_a_wrong_one_changes_nothing(
 async fn with_two_sleeps(markers: [&str; 2]) -> (crate::support::binary::Server, Client) {
     let server = start_server(&["--no-key"]);
     let mut client = Client::connect(
-        server.url.strip_prefix("ws://").unwrap().parse().unwrap(),
+        server.url().strip_prefix("ws://").unwrap().parse().unwrap(),
         None,
     )
     .await;

@@ -139,7 +139,7 @@ async fn a_command_finds_no_terminal_and_no_input_though_the_daemon_was_started_
         .collect();
     assert_eq!(
         lines,
-        [format!("listening on {}", server.url)],
+        [format!("listening on {}", server.url())],
         "on the terminal"
     );
 }

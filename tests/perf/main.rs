@@ -17,6 +17,7 @@
 
 mod bash;
 mod files;
+mod raw;
 mod search;
 mod server;
 mod table;

@@ -67,6 +67,11 @@ impl Server {
         self.scratch.path().join("ws")
     }
 
+    /// Its URL.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Connects.
     pub(crate) fn connect(&self) -> Driver {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -162,11 +162,13 @@ pub(super) fn largest(file: &[u8], places: &[Range<usize>], new: &str) -> usize 
 
 /// Returns the file with `new` in each of `places`, in ascending order; its line breaks take the ending that the file has there.
 pub(super) fn replace(file: &[u8], places: &[Range<usize>], new: &str) -> Vec<u8> {
+    let removed: usize = places.iter().map(Range::len).sum();
+    // A vector that grows holds its content twice for a moment, and a file may be large.
+    let mut out = Vec::with_capacity(largest(file, places, new).saturating_sub(removed));
     let new = new.as_bytes();
     let has_breaks = new.contains(&b'\n');
     let lf = to_lf(new);
     let crlf = if has_breaks { to_crlf(&lf) } else { Vec::new() };
-    let mut out = Vec::with_capacity(file.len());
     let mut from = 0;
     for place in places {
         out.extend_from_slice(file.get(from..place.start).unwrap_or_default());

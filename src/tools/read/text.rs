@@ -52,7 +52,8 @@ impl Job {
             total_lines: at_end.then(|| window.lines_seen()),
             total_bytes: if at_end { seen } else { opened.len },
             encoding: Encoding::Utf8,
-            sha256: whole.then(|| sha256_hex(&window.out)),
+            sha256: (whole && window.out.len() <= self.limits.read_digest_bytes)
+                .then(|| sha256_hex(&window.out)),
             lossy: false,
             window,
         };
@@ -92,7 +93,8 @@ impl Job {
             total_lines: Some(window.lines_seen()),
             total_bytes: u64::try_from(bytes.len()).unwrap_or(u64::MAX),
             encoding,
-            sha256: whole.then(|| sha256_hex(&bytes)),
+            sha256: (whole && bytes.len() <= self.limits.read_digest_bytes)
+                .then(|| sha256_hex(&bytes)),
             lossy,
             window,
         };

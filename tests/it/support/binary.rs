@@ -16,7 +16,14 @@ use super::{Client, SOON};
 
 /// A command of the binary, in a directory, with a state directory and a home of its own and no variables of ours.
 pub fn command(scratch: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bma-executor"));
+    command_of(BINARY, scratch)
+}
+
+/// The binary's path.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_bma-executor");
+
+fn command_of(program: &str, scratch: &Path) -> Command {
+    let mut command = Command::new(program);
     command
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -65,12 +72,8 @@ pub fn run(command: &mut Command) -> Printed {
 
 /// A running `serve`.
 pub struct Server {
-    /// Its URL.
-    pub url: String,
     scratch: TempDir,
-    child: Child,
-    daemon: Pid,
-    guardian: Pid,
+    started: Started,
 }
 
 /// Starts `serve` on a free port with further arguments.
@@ -80,15 +83,40 @@ pub fn start_server(arguments: &[&str]) -> Server {
 
 /// Starts `serve` over the workspace of a scratch directory.
 pub fn start_server_in(scratch: TempDir, arguments: &[&str]) -> Server {
-    let mut command = command(scratch.path());
-    command
-        .args(["serve", "--listen", "127.0.0.1:0"])
-        .args(arguments);
+    start_server_through(&[], scratch, arguments)
+}
+
+/// Starts `serve` through a program that takes a command and becomes it, such as `prlimit` or `setpriv`.
+pub fn start_server_through(through: &[&str], scratch: TempDir, arguments: &[&str]) -> Server {
+    let command = serve_through(through, scratch.path(), arguments);
     start_server_by(scratch, command)
 }
 
+fn serve_through(through: &[&str], scratch: &Path, arguments: &[&str]) -> Command {
+    let mut line = [through, &[BINARY]].concat().into_iter();
+    let mut command = command_of(line.next().unwrap(), scratch);
+    command
+        .args(line)
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .args(arguments);
+    command
+}
+
 /// Starts `serve` by a command of the test's own, which may start it through other programs.
-pub fn start_server_by(scratch: TempDir, mut command: Command) -> Server {
+pub fn start_server_by(scratch: TempDir, command: Command) -> Server {
+    let started = start(command);
+    Server { scratch, started }
+}
+
+/// A started `serve` that has said where it listens.
+struct Started {
+    url: String,
+    child: Child,
+    daemon: Pid,
+    guardian: Pid,
+}
+
+fn start(mut command: Command) -> Started {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = unmarked(|| command.spawn()).unwrap();
     let (sender, line) = mpsc::channel();
@@ -107,9 +135,8 @@ pub fn start_server_by(scratch: TempDir, mut command: Command) -> Server {
         .unwrap_or_else(|| panic!("the first line is {line:?}"))
         .to_owned();
     let (daemon, guardian) = daemon_below(child.id());
-    Server {
+    Started {
         url,
-        scratch,
         child,
         daemon,
         guardian,
@@ -145,13 +172,32 @@ impl Server {
         self.scratch.path()
     }
 
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.started.url
+    }
+
+    /// Starts it again over the same workspace, once it has ended.
+    pub fn start_again(&mut self, arguments: &[&str]) {
+        self.started = start(serve_through(&[], self.scratch.path(), arguments));
+    }
+
+    /// The daemon's resident memory, or the peak of it (`VmRSS`, `VmHWM`), in MiB.
+    pub fn memory_mib(&self, field: &str) -> u64 {
+        let status = format!("/proc/{}/status", self.daemon().as_raw_nonzero());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let kib = line.unwrap().trim_matches([':', '\t', ' ', 'k', 'B']);
+        kib.parse::<u64>().unwrap() / 1_024
+    }
+
     /// Runs `call` against it.
     pub fn call(&self, arguments: &[&str]) -> Printed {
         let mut command = command(self.scratch.path());
         run(command
             .arg("call")
             .args(arguments)
-            .args(["--url", &self.url]))
+            .args(["--url", self.url()]))
     }
 
     /// Connects as a v1.1 harness, to a server that asks for no key.
@@ -163,36 +209,42 @@ impl Server {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.url.strip_prefix("ws://").unwrap().parse().unwrap()
+        self.started
+            .url
+            .strip_prefix("ws://")
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 
     /// The process that serves; its parent only watches over it.
     pub fn daemon(&self) -> Pid {
-        self.daemon
+        self.started.daemon
     }
 
     /// The parent of the daemon: the process that was started, unless other programs came before it.
     pub fn guardian(&self) -> Pid {
-        self.guardian
+        self.started.guardian
     }
 
     /// Signals the guardian, as an operator would.
     pub fn send_signal(&self, signal: Signal) {
-        kill_process(self.guardian, signal).unwrap();
+        kill_process(self.started.guardian, signal).unwrap();
     }
 
     /// Waits for its end; returns the exit status and the log.
     pub fn expect_end(&mut self, within: Duration) -> (Option<i32>, String) {
         let until = Instant::now() + within;
         let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.started.child.try_wait().unwrap() {
                 break status;
             }
             assert!(Instant::now() < until, "it still runs after {within:?}");
             std::thread::sleep(Duration::from_millis(10));
         };
         let mut log = String::new();
-        self.child
+        self.started
+            .child
             .stderr
             .take()
             .unwrap()
@@ -204,9 +256,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.child.try_wait().unwrap().is_none() {
+        if self.started.child.try_wait().unwrap().is_none() {
             self.send_signal(Signal::TERM);
-            let _status = self.child.wait();
+            let _status = self.started.child.wait();
         }
         if !std::thread::panicking() {
             let workspace = self.workspace();

@@ -253,7 +253,7 @@ impl Client {
         let frame = self
             .expect_within(&format!("the result of {id}"), within, wanted)
             .await;
-        self.take_result(&frame).await
+        self.acknowledge(&frame).await
     }
 
     /// Waits for the next result of whichever call; returns its id too.
@@ -261,12 +261,12 @@ impl Client {
         let frame = self
             .expect_within("a result", within, |frame| frame["method"] == "tool.result")
             .await;
-        let reply = self.take_result(&frame).await;
+        let reply = self.acknowledge(&frame).await;
         (reply.0["tool_call_id"].as_str().unwrap().to_owned(), reply)
     }
 
     /// Checks and acknowledges a result.
-    async fn take_result(&mut self, frame: &Value) -> Reply {
+    async fn acknowledge(&mut self, frame: &Value) -> Reply {
         let reply = Reply(frame["params"].clone());
         let id = &reply.0["tool_call_id"];
         let known = self.names.iter().rev().find(|(known, _)| known == id);
@@ -278,6 +278,19 @@ impl Client {
             self.send("tool.result.ack", params).await;
         }
         reply
+    }
+
+    /// Takes the result of a call if it came while something else was waited for.
+    pub async fn take_result(&mut self, id: &str) -> Option<Reply> {
+        let is_there = self
+            .seen
+            .iter()
+            .any(|frame| frame["method"] == "tool.result" && frame["params"]["tool_call_id"] == id);
+        if is_there {
+            Some(self.expect_result(id).await)
+        } else {
+            None
+        }
     }
 
     /// Waits for a frame of a method.
