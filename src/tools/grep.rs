@@ -4,6 +4,7 @@
 //! counted.
 
 mod bounded;
+mod cache;
 mod excerpt;
 mod found;
 mod include;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use self::bounded::Bounded;
+use self::cache::{Cached, compiled};
 use self::found::{Found, Grepper};
 use self::include::Include;
 use self::render::render;
@@ -65,7 +67,7 @@ fn run(
     parts: &Parts<Found>,
     budget: usize,
 ) -> Result<ToolOutput, String> {
-    let (pattern, mut notes) = matcher::build(input, &search.limits)?;
+    let Cached { pattern, mut notes } = compiled(input, &search.limits)?;
     let path = input.path.as_deref().filter(|path| !path.is_empty());
     let at = workspace
         .resolve_dir_or_file(path.unwrap_or("."))
@@ -77,10 +79,7 @@ fn run(
     };
     let wanted = Wanted {
         search,
-        matcher: Bounded {
-            pattern: Arc::new(pattern),
-            stop: search.stop.clone(),
-        },
+        matcher: Bounded::new(pattern, search.stop.clone()),
         context: context(input),
         include,
         parts,

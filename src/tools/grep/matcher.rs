@@ -2,7 +2,7 @@
 
 use grep_regex::{Error, ErrorKind, RegexMatcher, RegexMatcherBuilder};
 use regex_syntax::ParserBuilder;
-use regex_syntax::hir::Hir;
+use regex_syntax::hir::{Hir, HirKind};
 
 use super::bounded::Compiled;
 use crate::limits::Limits;
@@ -27,9 +27,7 @@ pub(super) fn build(input: &GrepInput, limits: &Limits) -> Result<(Compiled, Vec
         .case_insensitive(case_insensitive)
         .multi_line(true)
         .size_limit(limits.pattern_bytes)
-        .dfa_size_limit(limits.pattern_cache_bytes)
-        // `$` is before CRLF, too.
-        .crlf(true);
+        .dfa_size_limit(limits.pattern_cache_bytes);
     let refused = |error: &Error| {
         // The reason stands at the end, after the pattern and a mark below the place.
         let shown = clip(pattern, limits.quoted_chars);
@@ -42,13 +40,7 @@ pub(super) fn build(input: &GrepInput, limits: &Limits) -> Result<(Compiled, Vec
     };
     let mut notes = Vec::new();
     let by_line = (input.multiline != Some(true))
-        .then(|| {
-            compile(
-                builder.line_terminator(Some(b'\n')),
-                pattern,
-                case_insensitive,
-            )
-        })
+        .then(|| compile(&mut builder, pattern, case_insensitive, true))
         .transpose();
     let (fast, hir) = match by_line {
         Ok(Some(compiled)) => compiled,
@@ -63,7 +55,7 @@ pub(super) fn build(input: &GrepInput, limits: &Limits) -> Result<(Compiled, Vec
                         .to_owned(),
                 );
             }
-            compile(builder.line_terminator(None), pattern, case_insensitive)
+            compile(&mut builder, pattern, case_insensitive, false)
                 .map_err(|error| refused(&error))?
         }
     };
@@ -72,19 +64,42 @@ pub(super) fn build(input: &GrepInput, limits: &Limits) -> Result<(Compiled, Vec
 }
 
 /// Compiles a pattern for the fast engine, and parses it by the same rules.
+///
+/// `^` and `$` take CRLF for a line end, unless the pattern speaks of CR itself: `\r$` asks for lines that end in CRLF.
 pub(super) fn compile(
-    builder: &RegexMatcherBuilder,
+    builder: &mut RegexMatcherBuilder,
     pattern: &str,
     case_insensitive: bool,
+    by_line: bool,
 ) -> Result<(RegexMatcher, Hir), Error> {
+    let parse = |crlf| {
+        ParserBuilder::new()
+            .utf8(false)
+            .multi_line(true)
+            .crlf(crlf)
+            .case_insensitive(case_insensitive)
+            .build()
+            .parse(pattern)
+    };
+    let parsed = parse(true);
+    let names_cr = parsed.as_ref().is_ok_and(names_cr);
+    let parsed = if names_cr { parse(false) } else { parsed };
+    // The order matters: the first sets the terminator, too.
+    builder
+        .crlf(!names_cr)
+        .line_terminator(by_line.then_some(b'\n'));
     let fast = builder.build(pattern)?;
-    let parsed = ParserBuilder::new()
-        .utf8(false)
-        .multi_line(true)
-        .crlf(true)
-        .case_insensitive(case_insensitive)
-        .build()
-        .parse(pattern);
     // What the one has taken the other takes, too.
     Ok((fast, parsed.unwrap_or_else(|_| Hir::fail())))
+}
+
+/// Whether a pattern spells out a CR.
+fn names_cr(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Literal(literal) => literal.0.contains(&b'\r'),
+        HirKind::Repetition(repetition) => names_cr(&repetition.sub),
+        HirKind::Capture(capture) => names_cr(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().any(names_cr),
+        HirKind::Empty | HirKind::Look(_) | HirKind::Class(_) => false,
+    }
 }

@@ -88,7 +88,7 @@ impl<'a> FileSearcher<'a> {
     pub(super) fn new(matcher: &'a Bounded, context: usize, search: &'a Search) -> Self {
         let searcher = SearcherBuilder::new()
             .line_number(true)
-            .multi_line(matcher.pattern.spans_lines())
+            .multi_line(matcher.spans_lines())
             .before_context(context)
             .after_context(context)
             .heap_limit(Some(search.limits.search_line_bytes))

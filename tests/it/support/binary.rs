@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::SOON;
+use super::client::Client;
 use super::processes::{expect_none, running_in};
 
 /// A command of the binary, in a directory, with a state directory and a home of its own and no variables of ours.
@@ -28,7 +29,19 @@ pub fn command(scratch: &Path) -> Command {
 
 /// A scratch directory with a workspace `ws` and an empty `home`.
 pub fn start_scratch() -> TempDir {
-    let scratch = TempDir::new().unwrap();
+    lay_out(TempDir::new().unwrap())
+}
+
+/// The same in memory where that can be had: a disk takes minutes for a million files.
+pub fn start_large_scratch() -> TempDir {
+    lay_out(
+        TempDir::new_in("/dev/shm")
+            .or_else(|_| TempDir::new())
+            .unwrap(),
+    )
+}
+
+fn lay_out(scratch: TempDir) -> TempDir {
     for directory in ["ws", "home"] {
         std::fs::create_dir(scratch.path().join(directory)).unwrap();
     }
@@ -137,6 +150,51 @@ impl Server {
             .parse()
             .unwrap();
         Pid::from_raw(pid).unwrap()
+    }
+
+    /// Connects as a v1.1 harness; for a server without a key.
+    pub async fn connect(&self) -> Client {
+        let address = self.url.strip_prefix("ws://").unwrap().parse().unwrap();
+        let mut client = Client::connect(address, None).await;
+        client.send_welcome().await;
+        client
+    }
+
+    /// The memory of the process that serves, now or at most (`VmRSS`, `VmHWM`), in MiB.
+    pub fn memory_mib(&self, field: &str) -> f64 {
+        let status = format!("/proc/{}/status", self.daemon().as_raw_nonzero());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let kib = line
+            .unwrap()
+            .trim_matches(|char: char| !char.is_ascii_digit());
+        kib.parse::<f64>().unwrap() / 1_024.0
+    }
+
+    /// Waits until the process that serves uses almost no processor: nothing works on there.
+    pub async fn expect_idle(&self) {
+        let stat = format!("/proc/{}/stat", self.daemon().as_raw_nonzero());
+        let ticks = || -> u64 {
+            let stat = std::fs::read_to_string(&stat).unwrap();
+            let fields: Vec<_> = stat
+                .rsplit_once(')')
+                .unwrap()
+                .1
+                .split_whitespace()
+                .collect();
+            fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        };
+        let until = Instant::now() + Duration::from_secs(3);
+        loop {
+            let before = ticks();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            // A tick is 10 ms: a busy thread would use twenty.
+            let used = ticks() - before;
+            if used <= 2 {
+                return;
+            }
+            assert!(Instant::now() < until, "{used} ticks were used in 200 ms");
+        }
     }
 
     /// The process that was started.
