@@ -113,7 +113,10 @@ fn finish(
         ));
     } else if total == 0 {
         let shown = clip(pattern, search.limits.quoted_chars);
-        notes.push(format!("No path matches `{shown}`."));
+        notes.push(match stopped {
+            Some(_) => format!("No path matched `{shown}` so far."),
+            None => format!("No path matches `{shown}`."),
+        });
         if directories > 0 {
             notes.push(format!(
                 "{} match; end the pattern in `/` to list directories.",

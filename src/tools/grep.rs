@@ -159,11 +159,17 @@ fn finish(
         ));
     } else if total == 0 {
         notes.push(format!(
-            "No line matches `{}` in {} searched.",
+            "No line {} `{}` in {} searched{}.",
+            if stopped.is_some() {
+                "matched"
+            } else {
+                "matches"
+            },
             clip(&input.pattern, search.limits.quoted_chars),
-            plural(searched, "file", "files")
+            plural(searched, "file", "files"),
+            if stopped.is_some() { " so far" } else { "" },
         ));
-        if let (0, Some(glob)) = (searched, &input.glob) {
+        if let (0, Some(glob), None) = (searched, &input.glob, stopped) {
             notes.push(format!(
                 "No file passes the filter `{}`.",
                 clip(glob, search.limits.quoted_chars)
