@@ -66,9 +66,8 @@ impl Compiled {
 /// Returns about how many states of a pattern can be alive at one place of a text.
 fn weight(hir: &Hir) -> usize {
     match hir.kind() {
-        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Empty | HirKind::Look(_) | HirKind::Class(Class::Bytes(_)) => 1,
         HirKind::Literal(literal) => literal.0.len(),
-        HirKind::Class(Class::Bytes(_)) => 1,
         // A character has at most four bytes, each with a state of its own.
         HirKind::Class(Class::Unicode(class)) => class.maximum_len().unwrap_or(4).max(1),
         HirKind::Repetition(repetition) => {

@@ -80,17 +80,18 @@ pub(super) fn compile(
             .case_insensitive(case_insensitive)
             .build()
             .parse(pattern)
+            // The other reports it.
+            .unwrap_or_else(|_| Hir::fail())
     };
     let parsed = parse(true);
-    let names_cr = parsed.as_ref().is_ok_and(names_cr);
+    let names_cr = names_cr(&parsed);
     let parsed = if names_cr { parse(false) } else { parsed };
     // The order matters: the first sets the terminator, too.
     builder
         .crlf(!names_cr)
         .line_terminator(by_line.then_some(b'\n'));
     let fast = builder.build(pattern)?;
-    // What the one has taken the other takes, too.
-    Ok((fast, parsed.unwrap_or_else(|_| Hir::fail())))
+    Ok((fast, parsed))
 }
 
 /// Whether a pattern spells out a CR.

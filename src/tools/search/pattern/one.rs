@@ -62,17 +62,15 @@ pub(super) fn check(text: &str) -> Result<Glob, BadPattern> {
 /// Returns a path as characters. A byte that is not UTF-8 becomes one that no name has.
 fn characters(path: &[u8]) -> Cow<'_, str> {
     const NONE: &str = "\u{10fffe}";
-    match path.to_str() {
-        Ok(text) => text.into(),
-        Err(_) => {
-            let mut text = String::new();
-            for chunk in path.utf8_chunks() {
-                text.push_str(chunk.valid());
-                text.extend(chunk.invalid().iter().map(|_| NONE));
-            }
-            text.into()
-        }
+    if let Ok(text) = path.to_str() {
+        return text.into();
     }
+    let mut text = String::new();
+    for chunk in path.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| NONE));
+    }
+    text.into()
 }
 
 fn asks_for_characters(text: &str) -> bool {
@@ -166,7 +164,8 @@ fn translate_class(class: &str) -> String {
             out.push('-');
         } else {
             // Each by its number: no character has a meaning then.
-            out.push_str(&format!("\\x{{{:x}}}", u32::from(char)));
+            let number = u32::from(char);
+            out.extend([r"\x{", &format!("{number:x}"), "}"]);
         }
         is_first = is_range;
     }
