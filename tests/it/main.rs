@@ -15,6 +15,8 @@
     clippy::match_wild_err_arm,
     clippy::manual_assert,
     clippy::format_collect,
+    clippy::print_stdout,
+    clippy::case_sensitive_file_extension_comparisons,
     reason = "a test fails where these would, and looks at files and processes from outside"
 )]
 

@@ -126,7 +126,7 @@ fn copy_tree(from: &Path, to: &Path, files: &mut usize) {
         let (kind, target) = (entry.file_type().unwrap(), to.join(entry.file_name()));
         if kind.is_dir() {
             copy_tree(&entry.path(), &target, files);
-        } else if kind.is_file() {
+        } else if !kind.is_symlink() {
             std::fs::copy(entry.path(), target).unwrap();
             *files += 1;
         }
