@@ -167,6 +167,13 @@ pub struct Limits {
     pub search_named: usize,
     /// Memory of one compiled pattern of `grep`; `a{99999999}` is refused rather than built.
     pub pattern_bytes: usize,
+    /// Steps of a pattern (its states times the bytes of the text) that are done without a look at the stop: the
+    /// engine takes at most some 10 ns for each, so 200 ms.
+    pub pattern_steps: usize,
+    /// Patterns that are kept compiled, for all sessions together.
+    pub patterns_kept: usize,
+    /// A pattern with more states alive at one place of a text is not kept: it may take more than 2 MiB.
+    pub pattern_kept_weight: usize,
     /// Memory that one search thread may use to run a pattern faster.
     pub pattern_cache_bytes: usize,
     /// How long a stopped search is waited for before its call is answered without it: only a costly pattern on a
@@ -259,6 +266,9 @@ impl Default for Limits {
             glob_alternatives: 256,
             search_named: 20,
             pattern_bytes: 10 * MIB,
+            pattern_steps: 20_000_000,
+            patterns_kept: 16,
+            pattern_kept_weight: 100,
             pattern_cache_bytes: 16 * MIB,
             search_grace: Duration::from_millis(300),
             quoted_chars: 300,

@@ -8,13 +8,15 @@ mod plan;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
 use self::plan::{Plan, Unusable, Walk};
 use super::search::{
-    Keep, Pattern, Search, Skips, clip, encoded_len, plural, stopped_note, total_of, watch,
+    Keep, Part, Parts, Pattern, Search, Skips, clip, encoded_len, plural, stopped_note, total_of,
+    watch,
 };
 use super::{Ctx, ToolOutput};
 use crate::wire::{Details, GlobDetails, GlobInput};
@@ -27,24 +29,35 @@ pub async fn glob(ctx: &Ctx, input: GlobInput) -> ToolOutput {
     let budget = ctx
         .max_result_bytes
         .saturating_sub(ctx.limits.result_overhead_bytes);
-    watch(ctx, move |search| {
-        match plan::plan(&workspace, &input, &search.limits) {
-            Ok(plan) => run(search, &input.pattern, plan, budget),
-            Err(Unusable(sentence)) => ToolOutput::error(sentence),
-        }
-    })
-    .await
+    let input = Arc::new(input);
+    let parts = Parts::new();
+    let (for_job, for_partial) = (Arc::clone(&input), parts.clone());
+    let job = move |search: &Search| match plan::plan(&workspace, &for_job, &search.limits) {
+        Ok(plan) => run(search, &for_job.pattern, plan, &parts, budget),
+        Err(Unusable(sentence)) => ToolOutput::error(sentence),
+    };
+    let partial = |search: &Search| {
+        let found = Found::of(&for_partial, search);
+        Some(finish(search, &input.pattern, found, Vec::new(), budget))
+    };
+    watch(ctx, job, partial).await
 }
 
-fn run(search: &Search, pattern: &str, plan: Plan, budget: usize) -> ToolOutput {
+fn run(
+    search: &Search,
+    pattern: &str,
+    plan: Plan,
+    parts: &Parts<Found>,
+    budget: usize,
+) -> ToolOutput {
     let Plan {
         named,
         walk: rest,
-        mut notes,
+        notes,
     } = plan;
-    let mut found = Found::new(search);
+    let first = parts.add(Found::new(search));
     for path in &named {
-        found.add(path.clone());
+        first.lock().add(path.clone());
     }
     if let Some(Walk {
         base,
@@ -57,14 +70,23 @@ fn run(search: &Search, pattern: &str, plan: Plan, budget: usize) -> ToolOutput 
             directories,
             named: &named,
             search,
-            found: Found::new(search),
+            found: parts.add(Found::new(search)),
         };
         let path = base.path.clone();
-        match walk(base, &search.limits, &search.stop, &search.tally, make) {
-            Ok(parts) => parts.into_iter().for_each(|part| found.absorb(part.found)),
-            Err(why) => found.skips.unreadable(&path, why),
+        if let Err(why) = walk(base, &search.limits, &search.stop, &search.tally, make) {
+            first.lock().skips.unreadable(&path, why);
         }
     }
+    finish(search, pattern, Found::of(parts, search), notes, budget)
+}
+
+fn finish(
+    search: &Search,
+    pattern: &str,
+    found: Found,
+    mut notes: Vec<String>,
+    budget: usize,
+) -> ToolOutput {
     let Found {
         keep,
         total,
@@ -91,7 +113,10 @@ fn run(search: &Search, pattern: &str, plan: Plan, budget: usize) -> ToolOutput 
         ));
     } else if total == 0 {
         let shown = clip(pattern, search.limits.quoted_chars);
-        notes.push(format!("No path matches `{shown}`."));
+        notes.push(match stopped {
+            Some(_) => format!("No path matched `{shown}` so far."),
+            None => format!("No path matches `{shown}`."),
+        });
         if directories > 0 {
             notes.push(format!(
                 "{} match; end the pattern in `/` to list directories.",
@@ -138,6 +163,18 @@ impl Found {
         }
     }
 
+    /// Takes together what all threads have found.
+    fn of(parts: &Parts<Self>, search: &Search) -> Self {
+        let fresh = || Self::new(search);
+        parts
+            .take(fresh)
+            .into_iter()
+            .fold(fresh(), |mut all, part| {
+                all.absorb(part);
+                all
+            })
+    }
+
     fn add(&mut self, path: Vec<u8>) {
         self.total += 1;
         self.keep.offer(path);
@@ -156,7 +193,7 @@ struct Globber<'a> {
     directories: bool,
     named: &'a BTreeSet<Vec<u8>>,
     search: &'a Search,
-    found: Found,
+    found: Part<Found>,
 }
 
 impl Visitor for Globber<'_> {
@@ -178,10 +215,10 @@ impl Visitor for Globber<'_> {
                 path.push(b'/');
                 if !self.named.contains(&path) {
                     self.search.tally.hits.fetch_add(1, Ordering::Relaxed);
-                    self.found.add(path);
+                    self.found.lock().add(path);
                 }
             } else {
-                self.found.directories += 1;
+                self.found.lock().directories += 1;
             }
             return;
         }
@@ -189,22 +226,19 @@ impl Visitor for Globber<'_> {
             return;
         }
         self.search.tally.hits.fetch_add(1, Ordering::Relaxed);
-        if self
-            .found
-            .keep
-            .would_drop(|kept| kept.as_slice() <= entry.path)
-        {
-            self.found.total += 1;
+        let mut found = self.found.lock();
+        if (found.keep).would_drop(|kept| kept.as_slice() <= entry.path) {
+            found.total += 1;
         } else {
-            self.found.add(entry.path.to_vec());
+            found.add(entry.path.to_vec());
         }
     }
 
     fn unreadable(&mut self, path: &[u8], why: Errno) {
-        self.found.skips.unreadable(path, why);
+        self.found.lock().skips.unreadable(path, why);
     }
 
     fn ignored(&mut self) {
-        self.found.skips.skipped.ignored += 1;
+        self.found.lock().skips.skipped.ignored += 1;
     }
 }

@@ -3,26 +3,29 @@
 //! ripgrep's engine searches each file as the walk comes to it. Only what comes first in path order is kept; the rest is
 //! counted.
 
+mod bounded;
+mod cache;
 mod excerpt;
 mod found;
 mod include;
 mod matcher;
 mod render;
 mod search_file;
+mod simulation;
 mod sink;
 #[cfg(test)]
 mod tests;
 
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use grep_regex::RegexMatcher;
-
+use self::bounded::Bounded;
+use self::cache::{Cached, compiled};
 use self::found::{Found, Grepper};
 use self::include::Include;
 use self::render::render;
-use self::search_file::FileSearcher;
-use super::search::{Search, clip, plural, stopped_note, total_of, watch};
+use super::search::{Parts, Search, clip, plural, stopped_note, total_of, watch};
 use super::{Ctx, ToolOutput};
 use crate::wire::{Details, GrepDetails, GrepInput};
 use crate::workspace::spelling::show;
@@ -35,28 +38,36 @@ pub async fn grep(ctx: &Ctx, input: GrepInput) -> ToolOutput {
     let budget = ctx
         .max_result_bytes
         .saturating_sub(ctx.limits.result_overhead_bytes);
-    watch(ctx, move |search| {
-        run(search, &workspace, &input, budget).unwrap_or_else(ToolOutput::error)
-    })
-    .await
+    let input = Arc::new(input);
+    let parts = Parts::new();
+    let (for_job, for_partial) = (Arc::clone(&input), parts.clone());
+    let job = move |search: &Search| {
+        run(search, &workspace, &for_job, &parts, budget).unwrap_or_else(ToolOutput::error)
+    };
+    let partial = |search: &Search| {
+        let found = Found::of(&for_partial, search);
+        Some(finish(search, &input, found, Vec::new(), budget))
+    };
+    watch(ctx, job, partial).await
 }
 
 /// What every thread of one search needs.
 struct Wanted<'a> {
     search: &'a Search,
-    matcher: RegexMatcher,
-    multi_line: bool,
+    matcher: Bounded,
     context: usize,
     include: Option<Include>,
+    parts: &'a Parts<Found>,
 }
 
 fn run(
     search: &Search,
     workspace: &Workspace,
     input: &GrepInput,
+    parts: &Parts<Found>,
     budget: usize,
 ) -> Result<ToolOutput, String> {
-    let (matcher, multi_line, mut notes) = matcher::build(input, &search.limits)?;
+    let Cached { pattern, mut notes } = compiled(input, &search.limits)?;
     let path = input.path.as_deref().filter(|path| !path.is_empty());
     let at = workspace
         .resolve_dir_or_file(path.unwrap_or("."))
@@ -68,12 +79,12 @@ fn run(
     };
     let wanted = Wanted {
         search,
-        matcher,
-        multi_line,
-        context: usize::try_from(input.context.unwrap_or(0)).unwrap_or(0),
+        matcher: Bounded::new(pattern, search.stop.clone()),
+        context: context(input),
         include,
+        parts,
     };
-    let found = match at.kind {
+    match at.kind {
         ResolvedKind::Directory => search_below(&wanted, workspace, at)?,
         ResolvedKind::File => {
             if filter.is_some() {
@@ -81,13 +92,19 @@ fn run(
                     "`path` names a file, so the filter in `glob` was not applied.".to_owned(),
                 );
             }
-            search_one(&wanted, at, &mut notes)
+            search_one(&wanted, at, &mut notes);
         }
-    };
-    Ok(finish(&wanted, input, found, notes, budget))
+    }
+    let found = Found::of(parts, search);
+    Ok(finish(search, input, found, notes, budget))
 }
 
-fn search_below(wanted: &Wanted<'_>, workspace: &Workspace, at: Resolved) -> Result<Found, String> {
+/// Returns how many lines around each match are wanted.
+fn context(input: &GrepInput) -> usize {
+    usize::try_from(input.context.unwrap_or(0)).unwrap_or(0)
+}
+
+fn search_below(wanted: &Wanted<'_>, workspace: &Workspace, at: Resolved) -> Result<(), String> {
     let search = wanted.search;
     let root = workspace.open_dir(".").map_err(|error| error.to_string())?;
     let base = Base {
@@ -96,42 +113,33 @@ fn search_below(wanted: &Wanted<'_>, workspace: &Workspace, at: Resolved) -> Res
         path: at.path,
     };
     let path = base.path.clone();
-    let make = || Grepper {
-        wanted,
-        files: FileSearcher::new(&wanted.matcher, wanted.multi_line, wanted.context, search),
-        found: Found::new(search),
-    };
-    let mut found = Found::new(search);
-    match walk(base, &search.limits, &search.stop, &search.tally, make) {
-        Ok(parts) => parts.into_iter().for_each(|part| found.absorb(part.found)),
-        Err(why) => found.skips.unreadable(&path, why),
+    let make = || Grepper::new(wanted);
+    if let Err(why) = walk(base, &search.limits, &search.stop, &search.tally, make) {
+        let part = wanted.parts.add(Found::new(search));
+        part.lock().skips.unreadable(&path, why);
     }
-    Ok(found)
+    Ok(())
 }
 
-fn search_one(wanted: &Wanted<'_>, at: Resolved, notes: &mut Vec<String>) -> Found {
-    let search = wanted.search;
-    let mut found = Found::new(search);
-    let mut files = FileSearcher::new(&wanted.matcher, wanted.multi_line, wanted.context, search);
-    files.take_binary();
-    let nul = found.search(search, &mut files, &at.path, File::from(at.handle), 0);
-    if let Some(at_byte) = nul {
+fn search_one(wanted: &Wanted<'_>, at: Resolved, notes: &mut Vec<String>) {
+    let mut grepper = Grepper::new(wanted);
+    grepper.files.take_binary();
+    wanted.search.tally.entries.fetch_add(1, Ordering::Relaxed);
+    if let Some(at_byte) = grepper.search(&at.path, File::from(at.handle), 0) {
         notes.push(format!(
             "`{}` is binary (a NUL at byte {at_byte}): what cannot be shown as text stands as U+FFFD.",
             show(&at.path)
         ));
     }
-    found
 }
 
 fn finish(
-    wanted: &Wanted<'_>,
+    search: &Search,
     input: &GrepInput,
     found: Found,
     mut notes: Vec<String>,
     budget: usize,
 ) -> ToolOutput {
-    let search = wanted.search;
     let Found {
         keep,
         total,
@@ -139,7 +147,7 @@ fn finish(
         searched,
         mut skips,
     } = found;
-    let shown = render(keep.into_sorted(), wanted.context, &search.limits, budget);
+    let shown = render(keep.into_sorted(), context(input), &search.limits, budget);
     let stopped = search.stop.cause();
     let exact = exact && stopped.is_none();
     let matches = shown.hits.len() as u64;
@@ -151,11 +159,17 @@ fn finish(
         ));
     } else if total == 0 {
         notes.push(format!(
-            "No line matches `{}` in {} searched.",
+            "No line {} `{}` in {} searched{}.",
+            if stopped.is_some() {
+                "matched"
+            } else {
+                "matches"
+            },
             clip(&input.pattern, search.limits.quoted_chars),
-            plural(searched, "file", "files")
+            plural(searched, "file", "files"),
+            if stopped.is_some() { " so far" } else { "" },
         ));
-        if let (0, Some(glob)) = (searched, &input.glob) {
+        if let (0, Some(glob), None) = (searched, &input.glob, stopped) {
             notes.push(format!(
                 "No file passes the filter `{}`.",
                 clip(glob, search.limits.quoted_chars)

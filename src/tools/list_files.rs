@@ -27,20 +27,18 @@ pub async fn list_files(ctx: &Ctx, input: ListFilesInput) -> ToolOutput {
     let budget = ctx
         .max_result_bytes
         .saturating_sub(ctx.limits.result_overhead_bytes);
-    watch(ctx, move |search| {
-        match workspace.resolve_dir_or_file(&path) {
-            Err(error) => ToolOutput::error(error.to_string()),
-            Ok(Resolved {
-                kind: ResolvedKind::Directory,
-                handle,
-                ..
-            }) => list(search, &path, &handle, budget),
-            Ok(_) => ToolOutput::error(format!(
-                "`{path}` is not a directory. Give a directory, or use `read` for a file."
-            )),
-        }
-    })
-    .await
+    let job = move |search: &Search| match workspace.resolve_dir_or_file(&path) {
+        Err(error) => ToolOutput::error(error.to_string()),
+        Ok(Resolved {
+            kind: ResolvedKind::Directory,
+            handle,
+            ..
+        }) => list(search, &path, &handle, budget),
+        Ok(_) => ToolOutput::error(format!(
+            "`{path}` is not a directory. Give a directory, or use `read` for a file."
+        )),
+    };
+    watch(ctx, job, |_| None).await
 }
 
 #[derive(PartialEq, Eq)]

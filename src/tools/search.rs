@@ -4,6 +4,7 @@
 mod braces;
 mod keep;
 mod notes;
+mod parts;
 mod pattern;
 #[cfg(test)]
 pub(super) mod testing;
@@ -11,5 +12,6 @@ mod watch;
 
 pub(super) use keep::{Keep, encoded_len};
 pub(super) use notes::{Skips, clip, clip_start, plural, stopped_note, total_of};
+pub(super) use parts::{Part, Parts};
 pub(super) use pattern::{Pattern, alternatives, literal_components};
 pub(super) use watch::{Search, watch};

@@ -44,11 +44,11 @@ async fn expect_answers(client: &mut Client, ids: &[String]) -> Vec<crate::suppo
     replies
 }
 
-fn check_memory(server: &Server, before: u64) {
+fn check_memory(server: &Server, before: f64) {
     let peak = server.memory_mib("VmHWM");
     println!("peak {peak} MiB, before {before} MiB");
     assert!(
-        peak <= before + 64,
+        peak <= before + 64.0,
         "{peak} MiB at the peak, {before} MiB before"
     );
 }

@@ -18,7 +18,8 @@
     clippy::future_not_send,
     clippy::result_large_err,
     clippy::print_stdout,
-    reason = "a test fails where these would, says what it does not run, and looks at files and processes from outside"
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "a test fails where these would, and looks at files and processes from outside"
 )]
 
 mod support;
@@ -44,7 +45,10 @@ mod flood;
 mod flow;
 mod handshake;
 mod malformed;
+mod ripgrep;
 mod search;
+mod search_huge;
+mod search_shapes;
 mod sessions;
 mod stress;
 mod tidy;

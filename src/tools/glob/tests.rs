@@ -261,14 +261,6 @@ fn a_search_that_was_stopped_says_so() {
 }
 
 #[test]
-fn a_question_mark_is_one_byte_as_in_ripgrep() {
-    // A shell takes one character; `globset` matches bytes. `*` and literals are the same in both.
-    let scratch = start_scratch(&[("café", ""), ("cafe", "")]);
-    assert_eq!(scratch.glob("caf?", None).lines(), ["cafe"]);
-    assert_eq!(scratch.glob("{caf*,café}", None).lines(), ["cafe", "café"]);
-}
-
-#[test]
 fn what_is_repeated_of_the_input_is_bounded() {
     let scratch = start_scratch(&[("f", "")]);
     for pattern in [
@@ -282,4 +274,22 @@ fn what_is_repeated_of_the_input_is_bounded() {
         let answer = scratch.grep(&format!("({pattern}"), None);
         assert!(format!("{:?}", answer.0.content).len() < 8_000);
     }
+}
+
+#[test]
+fn a_question_mark_stands_for_one_character_also_in_the_filter_of_grep() {
+    let scratch = start_scratch(&[("café.txt", "needle"), ("d/cafe.txt", "needle")]);
+    scratch.file_at(b"caf\xe9.txt", b"needle");
+    let answer = scratch.glob("caf?.txt", None);
+    assert_eq!(answer.lines(), ["café.txt", r#""caf\xe9.txt""#]);
+    assert_eq!(scratch.glob("c*[é].txt", None).lines(), ["café.txt"]);
+    assert_eq!(
+        scratch.glob("**/c*.txt", None).lines(),
+        ["café.txt", r#""caf\xe9.txt""#, "d/cafe.txt"]
+    );
+    let answer = scratch.grep_with(crate::wire::GrepInput {
+        glob: Some("caf?.txt".to_owned()),
+        ..crate::tools::search::testing::grep_input("needle")
+    });
+    assert_eq!(answer.grep_details().matches, 3);
 }

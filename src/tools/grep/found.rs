@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::Wanted;
 use super::search_file::{Cost, End, FileSearcher, Outcome};
 use super::sink::FileHits;
-use crate::tools::search::{Keep, Search, Skips};
+use crate::tools::search::{Keep, Part, Parts, Search, Skips};
 use crate::workspace::walk::{Claim, Entry, Kind, Visitor};
 
 /// What one thread has found.
@@ -43,29 +43,27 @@ impl Found {
         self.skips.absorb(other.skips);
     }
 
-    /// Searches one file; returns where it holds a NUL though that did not end the search.
-    pub(super) fn search(
-        &mut self,
-        search: &Search,
-        files: &mut FileSearcher<'_>,
-        path: &[u8],
-        file: File,
-        size: u64,
-    ) -> Option<u64> {
-        let drop_lines = self.keep.would_drop(|kept| kept.path.as_slice() <= path);
-        let most = search.limits.grep_counted;
-        if drop_lines && search.tally.hits.load(Ordering::Relaxed) >= most {
-            self.exact = false;
-            return None;
-        }
-        self.searched += 1;
-        search.tally.files.fetch_add(1, Ordering::Relaxed);
+    /// Takes together what all threads have found.
+    pub(super) fn of(parts: &Parts<Self>, search: &Search) -> Self {
+        let fresh = || Self::new(search);
+        parts
+            .take(fresh)
+            .into_iter()
+            .fold(fresh(), |mut all, part| {
+                all.absorb(part);
+                all
+            })
+    }
+
+    /// Takes what the search of one file came to; returns where it holds a NUL though that did not end the search.
+    fn record(&mut self, path: &[u8], outcome: Outcome) -> Option<u64> {
         let Outcome {
             hits,
             found,
             counted_all,
             end,
-        } = files.search(path, file, size, !drop_lines);
+        } = outcome;
+        self.searched += 1;
         self.total += found;
         self.exact &= counted_all;
         if hits.matches > 0 {
@@ -96,11 +94,38 @@ impl Found {
     }
 }
 
-/// One thread of a search below a directory.
+/// One thread of a search.
 pub(super) struct Grepper<'a> {
-    pub(super) wanted: &'a Wanted<'a>,
+    wanted: &'a Wanted<'a>,
     pub(super) files: FileSearcher<'a>,
-    pub(super) found: Found,
+    found: Part<Found>,
+}
+
+impl<'a> Grepper<'a> {
+    pub(super) fn new(wanted: &'a Wanted<'a>) -> Self {
+        let search = wanted.search;
+        Self {
+            wanted,
+            files: FileSearcher::new(&wanted.matcher, wanted.context, search),
+            found: wanted.parts.add(Found::new(search)),
+        }
+    }
+
+    /// Searches one file; returns where it holds a NUL though that did not end the search.
+    pub(super) fn search(&mut self, path: &[u8], file: File, size: u64) -> Option<u64> {
+        let search = self.wanted.search;
+        let mut found = self.found.lock();
+        let drop_lines = (found.keep).would_drop(|kept| kept.path.as_slice() <= path);
+        if drop_lines && search.tally.hits.load(Ordering::Relaxed) >= search.limits.grep_counted {
+            found.exact = false;
+            return None;
+        }
+        // What was found must be within reach while the file is searched.
+        drop(found);
+        search.tally.files.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.files.search(path, file, size, !drop_lines);
+        self.found.lock().record(path, outcome)
+    }
 }
 
 impl Visitor for Grepper<'_> {
@@ -122,24 +147,23 @@ impl Visitor for Grepper<'_> {
     fn take(&mut self, entry: &Entry<'_>) {
         match entry.kind {
             Kind::Directory => {}
-            Kind::Link => self.found.skips.skipped.not_followed += 1,
-            Kind::Special => self.found.skips.skipped.special += 1,
+            Kind::Link => self.found.lock().skips.skipped.not_followed += 1,
+            Kind::Special => self.found.lock().skips.skipped.special += 1,
             Kind::File | Kind::Unknown => match entry.open() {
                 Ok(Some((file, size))) => {
-                    let (search, files) = (self.wanted.search, &mut self.files);
-                    self.found.search(search, files, entry.path, file, size);
+                    self.search(entry.path, file, size);
                 }
                 Ok(None) => {}
-                Err(why) => self.found.skips.unreadable(entry.path, why),
+                Err(why) => self.found.lock().skips.unreadable(entry.path, why),
             },
         }
     }
 
     fn unreadable(&mut self, path: &[u8], why: Errno) {
-        self.found.skips.unreadable(path, why);
+        self.found.lock().skips.unreadable(path, why);
     }
 
     fn ignored(&mut self) {
-        self.found.skips.skipped.ignored += 1;
+        self.found.lock().skips.skipped.ignored += 1;
     }
 }

@@ -7,10 +7,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::sync::atomic::Ordering;
 
-use grep_regex::RegexMatcher;
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
 use rustix::io::Errno;
 
+use super::bounded::Bounded;
 use super::sink::{FileHits, LineSink};
 use crate::limits::Limits;
 use crate::tools::search::Search;
@@ -76,7 +76,7 @@ pub(super) struct Outcome {
 
 /// The engine and its buffers, for one thread.
 pub(super) struct FileSearcher<'a> {
-    matcher: &'a RegexMatcher,
+    matcher: &'a Bounded,
     searcher: Searcher,
     search: &'a Search,
     whole: Vec<u8>,
@@ -85,15 +85,10 @@ pub(super) struct FileSearcher<'a> {
 
 impl<'a> FileSearcher<'a> {
     /// Makes a searcher that leaves binary files out.
-    pub(super) fn new(
-        matcher: &'a RegexMatcher,
-        multi_line: bool,
-        context: usize,
-        search: &'a Search,
-    ) -> Self {
+    pub(super) fn new(matcher: &'a Bounded, context: usize, search: &'a Search) -> Self {
         let searcher = SearcherBuilder::new()
             .line_number(true)
-            .multi_line(multi_line)
+            .multi_line(matcher.spans_lines())
             .before_context(context)
             .after_context(context)
             .heap_limit(Some(search.limits.search_line_bytes))

@@ -5,9 +5,9 @@ use std::io;
 use std::ops::Range;
 
 use grep_matcher::Matcher as _;
-use grep_regex::RegexMatcher;
 use grep_searcher::{Searcher, Sink, SinkContext, SinkMatch};
 
+use super::bounded::Bounded;
 use super::excerpt::excerpt;
 use super::search_file::Cost;
 use crate::stop::Stop;
@@ -66,7 +66,7 @@ impl PartialOrd for FileHits {
 
 /// Collects from one file.
 pub(super) struct LineSink<'a> {
-    pub(super) matcher: &'a RegexMatcher,
+    pub(super) matcher: &'a Bounded,
     pub(super) multi_line: bool,
     pub(super) stop: &'a Stop,
     pub(super) cost: Cost,
@@ -167,7 +167,7 @@ impl Sink for LineSink<'_> {
 }
 
 /// Returns the matches in a block of lines, at most `most`.
-fn ranges(matcher: &RegexMatcher, block: &[u8], most: usize) -> io::Result<Vec<Range<usize>>> {
+fn ranges(matcher: &Bounded, block: &[u8], most: usize) -> io::Result<Vec<Range<usize>>> {
     let mut ranges = Vec::new();
     matcher
         .find_iter(block, |found| {

@@ -410,3 +410,19 @@ fn a_stop_does_not_wait_for_a_costly_pattern() {
     assert_eq!(answer.0.stopped, Some(StopCause::Deadline));
     assert!(!answer.0.content.is_empty());
 }
+
+#[test]
+fn a_line_end_is_lf_or_crlf_unless_the_pattern_names_cr() {
+    let scratch = start_scratch(&[("f", "one\r\ntwo\n")]);
+    for (pattern, lines) in [
+        ("one$", 1),
+        (r"(one|two)$", 2),
+        (r"\r$", 1),
+        (r"\x0d", 1),
+        (r"one\r?$", 1),
+        ("[\r]$", 1),
+    ] {
+        let answer = scratch.grep(pattern, None);
+        assert_eq!(answer.grep_details().total, lines, "{pattern}");
+    }
+}

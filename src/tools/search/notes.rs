@@ -170,7 +170,8 @@ pub(in crate::tools) fn stopped_note(cause: StopCause, seen: u64) -> String {
         StopCause::Shutdown => "The executor is stopping",
     };
     format!(
-        "{why} before the search was done, after {}: this answer is partial.",
+        "{why} before the search was done, after {}: this answer is partial. Narrow the pattern or `path`, or give it more \
+         time.",
         plural(seen, "entry", "entries")
     )
 }

@@ -1,14 +1,13 @@
 //! A glob as alternatives of components: what can be matched, which directories can hold it, what it spells out.
 //!
-//! `globset` decides whether a path matches. The components tell where a walk may begin, where it may stop, and which
+//! [`One`] decides whether a path matches. The components tell where a walk may begin, where it may stop, and which
 //! names no ignore rule may hide because the caller wrote them.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+mod one;
 
-use globset::{Candidate, Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
+use globset::{Candidate, GlobSet, GlobSetBuilder};
 
+use self::one::{One, check};
 use super::braces::expand;
 use crate::workspace::walk::Claim;
 
@@ -23,7 +22,7 @@ pub(in crate::tools) enum Component {
     /// A name, spelled out.
     Literal(Vec<u8>),
     /// A name with wildcards.
-    Wild(GlobMatcher),
+    Wild(One),
     /// `**`.
     Recursive,
 }
@@ -31,7 +30,9 @@ pub(in crate::tools) enum Component {
 /// A compiled pattern for paths below a base.
 #[derive(Debug)]
 pub(in crate::tools) struct Pattern {
+    /// Those for which bytes are enough, matched all at once.
     set: GlobSet,
+    by_characters: Vec<One>,
     alternatives: Vec<Vec<Component>>,
 }
 
@@ -42,20 +43,27 @@ impl Pattern {
     /// [`BadPattern`] with the reason.
     pub(in crate::tools) fn new(alternatives: &[String]) -> Result<Self, BadPattern> {
         let mut set = GlobSetBuilder::new();
+        let mut by_characters = Vec::new();
         let mut components = Vec::new();
         for text in alternatives {
-            set.add(compile(text)?);
+            match One::new(text)? {
+                One::Bytes(glob) => drop(set.add(glob.glob().clone())),
+                chars @ One::Chars(_) => by_characters.push(chars),
+            }
             components.push(split(text)?);
         }
         Ok(Self {
-            set: set.build().map_err(|error| bad(&error))?,
+            set: (set.build()).map_err(|error| BadPattern(error.kind().to_string()))?,
+            by_characters,
             alternatives: components,
         })
     }
 
     /// Whether a path below the base matches, and whether its name is spelled out.
     pub(in crate::tools) fn claim(&self, below: &[u8], name: &[u8]) -> Claim {
-        if !self.set.is_match_candidate(&Candidate::from_bytes(below)) {
+        if !self.set.is_match_candidate(&Candidate::from_bytes(below))
+            && !self.by_characters.iter().any(|one| one.is_match(below))
+        {
             return Claim::No;
         }
         let spelled = self
@@ -99,9 +107,7 @@ fn descend(parts: &[Component], depth: usize, name: &[u8]) -> Claim {
     }
     match parts.get(depth) {
         Some(Component::Literal(literal)) if literal == name => Claim::Spelled,
-        Some(Component::Wild(glob)) if glob.is_match(Path::new(OsStr::from_bytes(name))) => {
-            Claim::UnlessIgnored
-        }
+        Some(Component::Wild(glob)) if glob.is_match(name) => Claim::UnlessIgnored,
         _ => Claim::No,
     }
 }
@@ -120,12 +126,12 @@ pub(in crate::tools) fn alternatives(text: &str, most: usize) -> Result<Vec<Stri
             "it is longer than {PATTERN_BYTES} bytes"
         )));
     }
-    compile(text)?;
+    check(text)?;
     let mut out = expand(text, most)?;
     let bracketed: Vec<_> = (out.iter())
         .filter(|plain| plain.contains('['))
         .map(|plain| unbracket(plain))
-        .filter(|literal| compile(literal).is_ok())
+        .filter(|literal| check(literal).is_ok())
         .collect();
     out.extend(bracketed);
     Ok(out)
@@ -185,22 +191,9 @@ fn split(text: &str) -> Result<Vec<Component>, BadPattern> {
         .map(|part| match unescape(part) {
             _ if part == "**" => Ok(Component::Recursive),
             Some(name) => Ok(Component::Literal(name.into_bytes())),
-            None => compile(part).map(|glob| Component::Wild(glob.compile_matcher())),
+            None => One::new(part).map(Component::Wild),
         })
         .collect()
-}
-
-fn compile(text: &str) -> Result<Glob, BadPattern> {
-    GlobBuilder::new(text)
-        .literal_separator(true)
-        .backslash_escape(true)
-        .empty_alternates(true)
-        .build()
-        .map_err(|error| bad(&error))
-}
-
-fn bad(error: &globset::Error) -> BadPattern {
-    BadPattern(error.kind().to_string())
 }
 
 #[cfg(test)]

@@ -24,17 +24,19 @@ pub(in crate::tools) struct Search {
     pub(in crate::tools) tally: Arc<Tally>,
 }
 
-/// Runs `job` and returns its output.
+/// Runs `job` and returns its output. Where the job hangs when it is stopped, `partial` makes one of what it has found
+/// so far, if it can.
 pub(in crate::tools) async fn watch(
     ctx: &Ctx,
     job: impl FnOnce(&Search) -> ToolOutput + Send + 'static,
+    partial: impl FnOnce(&Search) -> Option<ToolOutput>,
 ) -> ToolOutput {
     let search = Search {
         limits: Arc::clone(&ctx.limits),
         stop: ctx.stop.clone(),
         tally: Arc::default(),
     };
-    let tally = Arc::clone(&search.tally);
+    let seen = search.clone();
     let mut running = pin!(ctx.workspace.run_blocking(&ctx.stop, move |_| job(&search)));
     // Made once: a search that was stopped gets so long to hand over what it has.
     let mut overdue = pin!(async {
@@ -52,13 +54,18 @@ pub(in crate::tools) async fn watch(
                 Ok(output) => output,
                 Err(Stopped(cause)) => without_answer(cause),
             },
-            cause = &mut overdue => return without_answer(cause),
-            _ = ticks.tick() => ctx.progress.say(describe(&tally)),
+            cause = &mut overdue => {
+                // Before its first entry a search has nothing to show.
+                let begun = seen.tally.entries.load(Ordering::Relaxed) > 0;
+                let output = if begun { partial(&seen) } else { None };
+                return output.unwrap_or_else(|| without_answer(cause));
+            }
+            _ = ticks.tick() => ctx.progress.say(describe(&seen.tally)),
         }
     }
 }
 
-/// The output where nothing was handed over: the search had not begun, or hangs in one file.
+/// The output where there is nothing to hand over: the search had not begun, or hangs at its beginning.
 fn without_answer(cause: StopCause) -> ToolOutput {
     let note = "The search was stopped before it had an answer. Narrow the pattern or `path`.";
     ToolOutput {
@@ -76,4 +83,30 @@ fn describe(tally: &Tally) -> String {
         get(&tally.bytes),
         get(&tally.hits),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::super::testing::start_scratch;
+    use super::*;
+
+    #[test]
+    fn a_search_that_hangs_is_answered_with_what_it_has_found() {
+        let scratch = start_scratch(&[]);
+        let (release, hang) = mpsc::channel::<()>();
+        let stop = scratch.stop.clone();
+        let job = move |search: &Search| {
+            search.tally.entries.store(1, Ordering::Relaxed);
+            stop.trigger(StopCause::Cancelled);
+            let _released = hang.recv();
+            ToolOutput::error("too late")
+        };
+        let partial = |_: &Search| Some(ToolOutput::error("so far"));
+        let ctx = scratch.ctx();
+        let output = scratch.wait(watch(&ctx, job, partial));
+        assert_eq!(output, ToolOutput::error("so far"));
+        drop(release);
+    }
 }

@@ -15,34 +15,57 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat, openat2};
 
-/// Names of ignore files; in one directory a later one overrides an earlier one.
-pub(super) const FILES: [&CStr; 3] = [c".gitignore", c".ignore", c".rgignore"];
+use super::batch::kind_of;
+
+/// Names of ignore files, the strongest first: what `.rgignore` says anywhere above an entry outdoes what `.ignore` says,
+/// and this what `.gitignore` says.
+pub(super) const FILES: [&CStr; 3] = [c".rgignore", c".ignore", c".gitignore"];
+/// What marks the root of a repository.
+pub(super) const REPOSITORY: &CStr = c".git";
 
 /// The rules of one directory, and those above it.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    here: Gitignore,
+    /// In the order of [`FILES`], then git's `info/exclude`.
+    here: [Gitignore; TIERS],
+    /// Whether a repository begins here: git's rules from above do not reach into it.
+    is_repository: bool,
     /// Length of the directory's path with its slash: what is cut off a path to judge it here.
     prefix: usize,
     above: Option<Arc<Self>>,
 }
 
+const TIERS: usize = FILES.len() + 1;
+/// The first of the tiers that are git's own.
+const FIRST_OF_GIT: usize = 2;
+
 impl Rules {
-    /// Whether an entry is ignored; the innermost rule that speaks of it decides, as in git.
+    /// Whether an entry is ignored; in each tier the innermost rule that speaks of it decides, as in git.
     pub(super) fn ignore(rules: Option<&Arc<Self>>, path: &[u8], is_dir: bool) -> bool {
+        let mut verdicts = [None; TIERS];
+        let mut tiers = TIERS;
         let mut next = rules;
         while let Some(level) = next {
             let below = path.get(level.prefix..).unwrap_or_default();
-            match level
-                .here
-                .matched(Path::new(OsStr::from_bytes(below)), is_dir)
-            {
-                Match::Ignore(_) => return true,
-                Match::Whitelist(_) => return false,
-                Match::None => next = level.above.as_ref(),
+            let below = Path::new(OsStr::from_bytes(below));
+            for (verdict, rules) in verdicts.iter_mut().zip(&level.here).take(tiers) {
+                if verdict.is_none() && !rules.is_empty() {
+                    *verdict = match rules.matched(below, is_dir) {
+                        Match::Ignore(_) => Some(true),
+                        Match::Whitelist(_) => Some(false),
+                        Match::None => None,
+                    };
+                }
             }
+            if let [Some(strongest), ..] = verdicts {
+                return strongest;
+            }
+            if level.is_repository {
+                tiers = FIRST_OF_GIT;
+            }
+            next = level.above.as_ref();
         }
-        false
+        verdicts.into_iter().flatten().next().unwrap_or(false)
     }
 
     /// Adds the rules that stand in `dir`, whose path with its slash has `prefix` bytes.
@@ -52,23 +75,29 @@ impl Rules {
         prefix: usize,
         max_bytes: u64,
     ) -> Option<Arc<Self>> {
-        let mut builder = GitignoreBuilder::new("");
-        let mut found = false;
-        if prefix == 0 {
-            found |= open_exclude(dir).is_some_and(|file| add(&mut builder, file, max_bytes));
-        }
-        for name in FILES {
-            let file = openat(dir, name, FLAGS, Mode::empty()).ok();
-            found |= file.is_some_and(|file| add(&mut builder, file, max_bytes));
-        }
-        match builder.build() {
-            Ok(here) if found && !here.is_empty() => Some(Arc::new(Self {
+        let read = |file: Option<OwnedFd>| {
+            file.and_then(|file| rules_in(file, max_bytes))
+                .unwrap_or_else(Gitignore::empty)
+        };
+        let [first, second, third] =
+            FILES.map(|name| read(openat(dir, name, FLAGS, Mode::empty()).ok()));
+        let is_repository = kind_of(dir, REPOSITORY).is_some();
+        let exclude = read(if is_repository {
+            open_exclude(dir)
+        } else {
+            None
+        });
+        let here = [first, second, third, exclude];
+        let says_something = !here.iter().all(Gitignore::is_empty);
+        if says_something || (is_repository && above.is_some()) {
+            return Some(Arc::new(Self {
                 here,
+                is_repository,
                 prefix,
                 above,
-            })),
-            _ => above,
+            }));
         }
+        above
     }
 
     /// Returns the rules that hold inside the directory at `path`, which the caller spelled out.
@@ -129,27 +158,23 @@ fn ignores_all(rules: Option<&Arc<Rules>>, dir: &[u8]) -> bool {
     Rules::ignore(rules, &probe, false)
 }
 
-fn open_exclude(root: BorrowedFd<'_>) -> Option<OwnedFd> {
+fn open_exclude(dir: BorrowedFd<'_>) -> Option<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    openat2(root, c".git/info/exclude", FLAGS, Mode::empty(), resolve).ok()
+    openat2(dir, c".git/info/exclude", FLAGS, Mode::empty(), resolve).ok()
 }
 
-fn add(builder: &mut GitignoreBuilder, file: OwnedFd, max_bytes: u64) -> bool {
-    let is_file = rustix::fs::fstat(&file)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-    let mut bytes = Vec::new();
-    if !is_file
-        || File::from(file)
-            .take(max_bytes)
-            .read_to_end(&mut bytes)
-            .is_err()
-    {
-        return false;
+fn rules_in(file: OwnedFd, max_bytes: u64) -> Option<Gitignore> {
+    let stat = rustix::fs::fstat(&file).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return None;
     }
+    let mut bytes = Vec::new();
+    (File::from(file).take(max_bytes).read_to_end(&mut bytes)).ok()?;
     let text = String::from_utf8_lossy(&bytes);
+    let mut builder = GitignoreBuilder::new("");
     for line in text.trim_start_matches('\u{feff}').lines() {
         // A line that is not a glob speaks of nothing, as in git.
         drop(builder.add_line(None, line));
     }
-    true
+    builder.build().ok()
 }

@@ -257,3 +257,44 @@ fn what_cannot_be_read_is_named_and_the_rest_is_walked() {
     assert_eq!(walked.errors, [(b"closed".to_vec(), Errno::ACCESS)]);
     assert_eq!(walked.paths, [Path::new("a/f").as_os_str().as_bytes()]);
 }
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "tests lay out their trees")]
+fn rules_of_git_end_where_a_repository_begins_and_stronger_files_win() {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, content) in [
+        (".gitignore", "*.log\n"),
+        (".ignore", "*.tmp\n!keep.log\n"),
+        ("keep.log", ""),
+        ("a.log", ""),
+        ("sub/.gitignore", "keep.log\n!*.tmp\n"),
+        ("sub/keep.log", ""),
+        ("sub/a.tmp", ""),
+        ("inner/.git/HEAD", ""),
+        ("inner/.git/info/exclude", "secret\n"),
+        ("inner/a.log", ""),
+        ("inner/a.tmp", ""),
+        ("inner/secret", ""),
+        ("inner/deep/b.log", ""),
+    ] {
+        let full = dir.path().join(path);
+        std::fs::create_dir_all(full.parent().unwrap()).unwrap();
+        std::fs::write(full, content).unwrap();
+    }
+    let walked = walk_all(dir.path(), &Limits::default(), None);
+    let paths: Vec<_> = (walked.paths.iter())
+        .map(|path| std::str::from_utf8(path).unwrap())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            ".gitignore",
+            ".ignore",
+            "inner/a.log",
+            "inner/deep/b.log",
+            "keep.log",
+            "sub/.gitignore",
+            "sub/keep.log",
+        ]
+    );
+}

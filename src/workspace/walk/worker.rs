@@ -9,7 +9,7 @@ use rustix::fs::{Mode, openat};
 use rustix::io::Errno;
 
 use super::batch::{Batch, Cookie, Kind};
-use super::ignores::{FILES, Rules};
+use super::ignores::{FILES, REPOSITORY, Rules};
 use super::stack::{Child, DIRECTORY, Node, Stack, Task, identity};
 use super::{Claim, Entry, Tally, Visitor};
 use crate::limits::Limits;
@@ -122,8 +122,8 @@ impl<V: Visitor> Worker<V> {
             self.visitor.unreadable(shown, why);
         }
         let next = next.unwrap_or_default();
-        let has_rules =
-            next.is_some() || (self.batch.entries()).any(|(name, _)| FILES.contains(&name));
+        let has_rules = next.is_some()
+            || (self.batch.entries()).any(|(name, _)| name == REPOSITORY || FILES.contains(&name));
         let node = Arc::new(if has_rules {
             Node {
                 rules: Rules::enter(

@@ -36,11 +36,23 @@ fn command_of(program: &str, scratch: &Path) -> Command {
 
 /// A scratch directory with a workspace `ws` and an empty `home`.
 pub fn start_scratch() -> TempDir {
-    let scratch = TempDir::new().unwrap();
+    lay_out(TempDir::new().unwrap())
+}
+
+fn lay_out(scratch: TempDir) -> TempDir {
     for directory in ["ws", "home"] {
         std::fs::create_dir(scratch.path().join(directory)).unwrap();
     }
     scratch
+}
+
+/// The same in memory where that can be had: a disk takes minutes for a million files.
+pub fn start_large_scratch() -> TempDir {
+    lay_out(
+        TempDir::new_in("/dev/shm")
+            .or_else(|_| TempDir::new())
+            .unwrap(),
+    )
 }
 
 /// What a finished command printed.
@@ -183,12 +195,40 @@ impl Server {
     }
 
     /// The daemon's resident memory, or the peak of it (`VmRSS`, `VmHWM`), in MiB.
-    pub fn memory_mib(&self, field: &str) -> u64 {
+    pub fn memory_mib(&self, field: &str) -> f64 {
         let status = format!("/proc/{}/status", self.daemon().as_raw_nonzero());
         let status = std::fs::read_to_string(status).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(field));
-        let kib = line.unwrap().trim_matches([':', '\t', ' ', 'k', 'B']);
-        kib.parse::<u64>().unwrap() / 1_024
+        let kib = line
+            .unwrap()
+            .trim_matches(|char: char| !char.is_ascii_digit());
+        kib.parse::<f64>().unwrap() / 1_024.0
+    }
+
+    /// Waits until the process that serves uses almost no processor: nothing works on there.
+    pub async fn expect_idle(&self) {
+        let stat = format!("/proc/{}/stat", self.daemon().as_raw_nonzero());
+        let ticks = || -> u64 {
+            let stat = std::fs::read_to_string(&stat).unwrap();
+            let fields: Vec<_> = stat
+                .rsplit_once(')')
+                .unwrap()
+                .1
+                .split_whitespace()
+                .collect();
+            fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        };
+        let until = Instant::now() + Duration::from_secs(3);
+        loop {
+            let before = ticks();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            // A tick is 10 ms: a busy thread would use twenty.
+            let used = ticks() - before;
+            if used <= 2 {
+                return;
+            }
+            assert!(Instant::now() < until, "{used} ticks were used in 200 ms");
+        }
     }
 
     /// Runs `call` against it.
