@@ -42,12 +42,15 @@ static AWAITED: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(Mutex::default);
 
 /// Tags are given at the birth of a process, so each is read once: every look at a table with a storm in it would read
 /// hundreds again, for each call that ends meanwhile.
-static TAGS: LazyLock<Mutex<HashMap<(u32, u64), Option<Tag>>>> = LazyLock::new(Mutex::default);
+static TAGS: LazyLock<Mutex<Tags>> = LazyLock::new(Mutex::default);
+
+/// By number and start time, which name one process for ever.
+type Tags = HashMap<(u32, u64), Option<Tag>>;
 
 /// Tags that are remembered; more processes than most machines run at one time.
 const KNOWN_TAGS: usize = 4_096;
 
-fn tags() -> MutexGuard<'static, HashMap<(u32, u64), Option<Tag>>> {
+fn tags() -> MutexGuard<'static, Tags> {
     TAGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -65,18 +68,19 @@ impl Tag {
     /// Returns the tag of a process, where it has one of this daemon's.
     pub(super) fn of(entry: &Entry) -> Option<Self> {
         let known = (entry.pid, entry.start);
-        if let Some(tag) = tags().get(&known) {
-            return *tag;
+        let remembered = tags().get(&known).copied();
+        if let Some(tag) = remembered {
+            return tag;
         }
         let tag = table::rttime_limit(entry.pid)
             .filter(|limit| limit >> CALL_BITS == *TAG_SPACE >> CALL_BITS)
             .map(Self);
-        let mut tags = tags();
-        if tags.len() >= KNOWN_TAGS {
-            tags.clear();
-        }
         // One that ended meanwhile, or whose number has passed on, has shown no tag or another's.
         if table::read(entry.pid).is_some_and(|now| now.start == entry.start && !now.dead) {
+            let mut tags = tags();
+            if tags.len() >= KNOWN_TAGS {
+                tags.clear();
+            }
             tags.insert(known, tag);
         }
         tag
