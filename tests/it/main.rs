@@ -19,7 +19,7 @@
     clippy::result_large_err,
     clippy::print_stdout,
     clippy::case_sensitive_file_extension_comparisons,
-    reason = "a test fails where these would, and looks at files and processes from outside"
+    reason = "a test fails where these would, looks at files and processes from outside, and says what it did not run"
 )]
 
 mod support;
