@@ -191,6 +191,7 @@ const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
 impl Default for Limits {
+    #[expect(clippy::too_many_lines, reason = "one line for each bound")]
     fn default() -> Self {
         Self {
             max_concurrent_calls: 256,
