@@ -5,7 +5,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::cast_precision_loss,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
