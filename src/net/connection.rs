@@ -31,6 +31,20 @@ pub(super) enum End {
     Failed(SocketError),
 }
 
+impl End {
+    /// Tells a socket that the peer has closed from one that failed.
+    fn of_write(error: SocketError) -> Self {
+        if matches!(
+            error,
+            SocketError::ConnectionClosed | SocketError::AlreadyClosed
+        ) {
+            Self::Closed(None)
+        } else {
+            Self::Failed(error)
+        }
+    }
+}
+
 /// Serves one connection until it ends.
 pub(super) async fn run<S>(socket: Socket<S>, connection: Connection, limits: &Arc<Limits>) -> End
 where
@@ -229,14 +243,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
     /// Hands one frame to the socket. A line that takes nothing for two heartbeats is dead.
     async fn feed(&mut self, message: Message, interval: Duration) -> Result<(), End> {
         match timeout(2 * interval, self.sink.feed(message)).await {
-            Ok(fed) => fed.map_err(End::Failed),
+            Ok(fed) => fed.map_err(End::of_write),
             Err(_) => Err(End::Dead),
         }
     }
 
     async fn flush(&mut self, interval: Duration) -> Result<(), End> {
         match timeout(2 * interval, self.sink.flush()).await {
-            Ok(flushed) => flushed.map_err(End::Failed),
+            Ok(flushed) => flushed.map_err(End::of_write),
             Err(_) => Err(End::Dead),
         }
     }

@@ -12,6 +12,8 @@ pub(crate) const PIECE: usize = 256 << 10;
 pub(crate) struct Raw {
     reader: BufReader<TcpStream>,
     piece: Vec<u8>,
+    /// Its own: a call id seen before would be answered from memory.
+    session: String,
     calls: usize,
 }
 
@@ -27,7 +29,9 @@ impl Raw {
              Sec-WebSocket-Protocol: bma.executor.v1.1\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).unwrap();
+        let session = format!("raw-{}", stream.local_addr().unwrap().port());
         let mut raw = Self {
+            session,
             reader: BufReader::new(stream),
             piece: vec![0; PIECE],
             calls: 0,
@@ -51,7 +55,8 @@ impl Raw {
         self.calls += 1;
         let id = format!("raw-{}", self.calls);
         let input = json!({"path": path, "limit": 10_000_000});
-        let call = json!({"session_id": "raw", "tool_call_id": id, "name": "read", "input": input});
+        let call =
+            json!({"session_id": self.session, "tool_call_id": id, "name": "read", "input": input});
         self.send("tool.call", &call);
         if self.calls == 1 {
             // The session's own opening comes first.
@@ -65,7 +70,7 @@ impl Raw {
         let id = format!("raw-{}", self.calls);
         self.send(
             "tool.result.ack",
-            &json!({"session_id": "raw", "tool_call_id": id}),
+            &json!({"session_id": self.session, "tool_call_id": id}),
         );
     }
 

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bma_executor::harness::Harness;
@@ -11,6 +12,8 @@ use bma_executor::wire::{ResultAck, SessionId, ToHarness, ToolCall, ToolCallId, 
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+
+static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
 /// A running daemon over a scratch workspace; it ends with this value.
 pub(crate) struct Server {
@@ -80,7 +83,12 @@ impl Server {
             .unwrap();
         let target = Target::new(&self.url, None, None).unwrap();
         let harness = runtime.block_on(Harness::connect(&target)).unwrap();
+        let session = SessionId::new(&format!(
+            "perf-{}",
+            CONNECTIONS.fetch_add(1, Ordering::Relaxed)
+        ));
         Driver {
+            session: session.unwrap(),
             runtime,
             harness,
             calls: 0,
@@ -139,6 +147,8 @@ impl Drop for Server {
 pub(crate) struct Driver {
     runtime: Runtime,
     harness: Harness,
+    /// Its own, since a session belongs to one connection.
+    session: SessionId,
     calls: usize,
 }
 
@@ -159,7 +169,7 @@ impl Driver {
             panic!("an input is an object")
         };
         let call = ToolCall {
-            session_id: SessionId::new("perf").unwrap(),
+            session_id: self.session.clone(),
             tool_call_id: id.clone(),
             name: name.to_owned(),
             input,
