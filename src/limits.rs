@@ -31,8 +31,6 @@ pub struct Limits {
     pub write_batch: usize,
     /// How long a closed connection is waited for, so that the peer gets the close frame.
     pub close_timeout: Duration,
-    /// Session and call ids, in characters (protocol section 3).
-    pub max_id_chars: usize,
     /// Refusals and notices waiting for one connection's writer. A peer that overflows it sends garbage
     /// faster than it reads the answers, and is disconnected.
     pub control_lane: usize,
@@ -49,8 +47,6 @@ pub struct Limits {
     pub max_finished_calls: usize,
     /// How long a finished call is remembered (protocol section 7).
     pub finished_ttl: Duration,
-    /// Results kept for each session to be sent again (protocol section 7).
-    pub max_kept_results: usize,
     /// Results kept for the whole daemon, in bytes (protocol section 7).
     pub result_memory_bytes: usize,
     /// How long a cancel that overtook its call is remembered (protocol section 6).
@@ -204,7 +200,6 @@ impl Default for Limits {
             socket_buffer_bytes: 64 * KIB,
             write_batch: 64,
             close_timeout: Duration::from_secs(1),
-            max_id_chars: 128,
             control_lane: 1_024,
             progress_lane: 256,
             outbox_bytes: 32 * MIB,
@@ -212,7 +207,6 @@ impl Default for Limits {
             progress_bytes: 16 * KIB,
             max_finished_calls: 10_000,
             finished_ttl: Duration::from_mins(10),
-            max_kept_results: 1_000,
             result_memory_bytes: 64 * MIB,
             early_cancel_ttl: Duration::from_secs(30),
             max_early_cancels: 1_000,

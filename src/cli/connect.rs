@@ -9,15 +9,9 @@ use crate::daemon::Daemon;
 use crate::dispatch::BuiltIn;
 use crate::net::Target;
 
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(flatten)]
-    config: host::ConfigArgs,
-}
-
 /// Dials, again and again, until a signal says to stop.
-pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
-    lifecycle::run(args.config, |machine, config| {
+pub(super) fn run(args: host::ConfigArgs) -> Result<ExitCode, Failure> {
+    lifecycle::run(args, |machine, config| {
         let target = target(config)?;
         let (shown, once) = (target.shown(), Once::new());
         let connected = move || {

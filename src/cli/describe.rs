@@ -7,15 +7,9 @@ use crate::config::Config;
 use crate::daemon::Machine;
 use crate::wire::{ToHarness, encode};
 
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(flatten)]
-    config: host::ConfigArgs,
-}
-
 /// Prints the `executor.capabilities.update` that a harness would get.
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let config = Config::new(args.config.settings()?)?;
+pub(super) fn run(args: &host::ConfigArgs) -> Result<ExitCode, Failure> {
+    let config = Config::new(args.settings()?)?;
     let machine = Machine::probe(&config, host::environment(), host::user())?;
     let update = ToHarness::from(machine.offer(&config.tools));
     let text = encode(&update)

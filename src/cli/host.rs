@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use crate::config::{Config, KeySource, Settings};
 use crate::net::Target;
+use crate::process::own_entry;
 use crate::state::{self, StateDir};
 
 /// The variable with the bearer key (published name).
@@ -46,34 +47,11 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// One line of the user data base, see passwd(5).
-struct Account {
-    name: String,
-    home: PathBuf,
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the user data base belongs to the machine, not to a workspace"
-)]
-fn account() -> Option<Account> {
-    let uid = rustix::process::geteuid().as_raw().to_string();
-    let table = std::fs::read_to_string("/etc/passwd").ok()?;
-    table.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?.to_owned();
-        let home = fields.nth(4).map(PathBuf::from);
-        // After the name come password, user, group, comment and home.
-        (line.split(':').nth(2) == Some(&uid)).then_some(Account { name, home: home? })
-    })
-}
-
 /// Returns the name of the user that calls run as, or the number.
 pub(super) fn user() -> String {
-    account().map_or_else(
-        || rustix::process::geteuid().as_raw().to_string(),
-        |account| account.name,
-    )
+    own_entry()
+        .and_then(|account| account.name.into_string().ok())
+        .unwrap_or_else(|| rustix::process::geteuid().as_raw().to_string())
 }
 
 /// Returns the directory below which state is kept by default (XDG Base Directory Specification).
@@ -81,7 +59,7 @@ fn state_home() -> Result<PathBuf, Failure> {
     let home = || {
         variable("HOME")
             .map(PathBuf::from)
-            .or_else(|| account().map(|account| account.home))
+            .or_else(|| own_entry().map(|account| account.home.into()))
     };
     variable("XDG_STATE_HOME")
         .map(PathBuf::from)

@@ -27,13 +27,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Listen for harnesses
-    Serve(serve::Args),
+    Serve(host::ConfigArgs),
     /// Dial a harness, and again whenever the connection is lost
-    Connect(connect::Args),
+    Connect(host::ConfigArgs),
     /// Call one tool of a running executor
     Call(call::Args),
     /// Print what would be advertised, as JSON
-    Describe(describe::Args),
+    Describe(host::ConfigArgs),
     /// Start an executor over a scratch workspace and drive every tool once
     Demo,
 }

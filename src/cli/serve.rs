@@ -7,15 +7,9 @@ use super::{Failure, host, lifecycle, print};
 use crate::daemon::Daemon;
 use crate::dispatch::BuiltIn;
 
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(flatten)]
-    config: host::ConfigArgs,
-}
-
 /// Serves until a signal says to stop.
-pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
-    lifecycle::run(args.config, |machine, config| {
+pub(super) fn run(args: host::ConfigArgs) -> Result<ExitCode, Failure> {
+    lifecycle::run(args, |machine, config| {
         let (key, state_dir) = host::key_and_state(config, machine.workspace().root())?;
         let (daemon, address) = Daemon::listen(machine, config, key, Arc::new(BuiltIn))?;
         print::line(format_args!("listening on ws://{address}"))?;

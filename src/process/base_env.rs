@@ -23,9 +23,9 @@ const OF_ONE_SHELL: [&str; 3] = ["_", "PWD", "OLDPWD"];
 
 /// What the user database says about a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Account {
-    name: OsString,
-    home: OsString,
+pub(crate) struct Account {
+    pub(crate) name: OsString,
+    pub(crate) home: OsString,
 }
 
 /// Builds the environment from what the daemon was started with.
@@ -109,7 +109,18 @@ fn accounts() -> Option<Vec<u8>> {
     std::fs::read("/etc/passwd").ok()
 }
 
+/// Returns what the user database says about the user of this process.
+pub(crate) fn own_entry() -> Option<Account> {
+    entry(&accounts()?, rustix::process::geteuid().as_raw())
+}
+
+/// Finds an account that commands can be given: one with a home.
 fn account(text: &[u8], uid: u32) -> Option<Account> {
+    entry(text, uid).filter(|account| !account.home.is_empty())
+}
+
+/// Finds a line of the user database by its number, see passwd(5).
+fn entry(text: &[u8], uid: u32) -> Option<Account> {
     let uid = uid.to_string();
     text.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.split(|byte| *byte == b':');
@@ -117,7 +128,7 @@ fn account(text: &[u8], uid: u32) -> Option<Account> {
         if fields.nth(1)? != uid.as_bytes() {
             return None;
         }
-        let home = fields.nth(2).filter(|home| !home.is_empty())?;
+        let home = fields.nth(2)?;
         Some(Account {
             name: OsString::from_vec(name.to_vec()),
             home: OsString::from_vec(home.to_vec()),

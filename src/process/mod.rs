@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+pub(crate) use base_env::own_entry;
 pub(crate) use capture::Capture;
 pub use children::unmarked;
 pub use guardian::{GUARDIAN_VARIABLE, guard, take_guardian};

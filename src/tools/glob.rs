@@ -165,14 +165,7 @@ impl Found {
 
     /// Takes together what all threads have found.
     fn of(parts: &Parts<Self>, search: &Search) -> Self {
-        let fresh = || Self::new(search);
-        parts
-            .take(fresh)
-            .into_iter()
-            .fold(fresh(), |mut all, part| {
-                all.absorb(part);
-                all
-            })
+        parts.together(|| Self::new(search), Self::absorb)
     }
 
     fn add(&mut self, path: Vec<u8>) {

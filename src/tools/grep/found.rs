@@ -45,14 +45,7 @@ impl Found {
 
     /// Takes together what all threads have found.
     pub(super) fn of(parts: &Parts<Self>, search: &Search) -> Self {
-        let fresh = || Self::new(search);
-        parts
-            .take(fresh)
-            .into_iter()
-            .fold(fresh(), |mut all, part| {
-                all.absorb(part);
-                all
-            })
+        parts.together(|| Self::new(search), Self::absorb)
     }
 
     /// Takes what the search of one file came to; returns where it holds a NUL though that did not end the search.

@@ -45,11 +45,18 @@ impl<F> Parts<F> {
         part
     }
 
-    /// Takes what was found so far and leaves fresh parts behind.
-    pub(in crate::tools) fn take(&self, fresh: impl Fn() -> F) -> Vec<F> {
+    /// Takes together what was found so far and leaves fresh parts behind.
+    pub(in crate::tools) fn together(
+        &self,
+        fresh: impl Fn() -> F,
+        absorb: impl Fn(&mut F, F),
+    ) -> F {
         let parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (parts.iter())
-            .map(|part| std::mem::replace(&mut *part.lock(), fresh()))
-            .collect()
+        let mut all = fresh();
+        for part in parts.iter() {
+            let found = std::mem::replace(&mut *part.lock(), fresh());
+            absorb(&mut all, found);
+        }
+        all
     }
 }
