@@ -57,26 +57,19 @@ async fn a_call_s_variables_are_in_its_environment_and_in_no_command_line() {
     let input = json!({"command": "echo \"$K\"; exec sleep 3", "env": {"K": secret}});
     let holder = client.send_call("bash", input).await;
     client.expect("tool.progress").await;
+    // The search goes by the pattern's two halves: it would find its own command line otherwise. What ends while it
+    // looks is no finding.
     let search = format!(
-        "s=val; grep -alz \"$s-SECRET-2-{}\" /proc/[0-9]*/cmdline; echo rc=$?",
+        "s=val; grep -alz \"$s-SECRET-2-{}\" /proc/[0-9]*/cmdline 2>/dev/null; echo rc=$?",
         std::process::id()
     );
     let reply = client.bash(&search).await;
     // 1: nothing was found; 2: nothing was found and something was not readable.
     assert!(
-        ["rc=1\nexit_code: 0", "rc=2\nexit_code: 0"].contains(
-            &reply
-                .data()
-                .lines()
-                .skip_while(|line| !line.starts_with("rc="))
-                .collect::<Vec<_>>()
-                .join("\n")
-                .as_str()
-        ),
+        ["rc=1\nexit_code: 0", "rc=2\nexit_code: 0"].contains(&reply.data()),
         "{:#}",
         reply.0
     );
-    assert!(!reply.data().contains("/cmdline\nrc"), "{:#}", reply.0);
     assert_eq!(running_with(&secret), Vec::<String>::new());
     assert_eq!(
         client.bash("echo \"[$K]\"").await.data(),

@@ -219,10 +219,10 @@ mod tests {
             parts in proptest::collection::vec(
                 prop_oneof![Just("**"), Just("?"), Just("*"), Just("[ab]"), Just("[!a]x"), Just("a"), Just("b?"), Just("a*b")], 1..4,
             ),
-            path in "[ab/]{1,7}",
+            names in proptest::collection::vec("[ab]{1,3}", 1..4),
         ) {
-            // `globset` lets a class take a slash, where no shell does, and two slashes stand in no path.
-            prop_assume!(!path.contains("//") && !path.starts_with('/') && !path.ends_with('/'));
+            let path = names.join("/");
+            // `globset` lets a class take a slash, where no shell does.
             let pattern = parts.join("/");
             let expected = check(&pattern).unwrap().compile_matcher().is_match(&path);
             let found = Regex::new(&translate(&pattern)).unwrap().is_match(&path);
