@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::answer::Answer;
 use super::registry::{Admission, Digest};
 use super::run::{Deadline, Ticket, Work};
+use super::toolbox::Tool;
 use super::{Connection, Hub};
 use crate::stop::Stop;
 use crate::wire::{DeadlineMs, ErrorCode, ProtocolError, SessionId, ToolCall, ToolCallId};
@@ -80,13 +81,18 @@ impl Connection {
         let offer = Arc::clone(&state.offer);
         drop(state);
         let deadline = deadline(call.deadline_ms, received);
+        let on_workers = Tool::from_name(&call.name).is_some_and(Tool::keeps_busy);
         let ticket = Ticket::new(hub.clone(), &call, stop, slot, received);
         let token = tracker.token();
         let run = async move {
             ticket.run(call, work, &offer, deadline).await;
             drop(token);
         };
-        hub.0.calls.spawn_on(run, &hub.0.workers);
+        if on_workers {
+            hub.0.calls.spawn_on(run, &hub.0.workers);
+        } else {
+            hub.0.calls.spawn(run);
+        }
     }
 }
 

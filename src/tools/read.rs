@@ -19,7 +19,9 @@ use super::digest::sha256_hex;
 use super::{Ctx, ToolOutput};
 use crate::limits::Limits;
 use crate::stop::{Stop, StopCause};
-use crate::wire::{ContentBlock, Details, Encoding, ImageSource, ReadDetails, ReadInput, ReadKind};
+use crate::wire::{
+    ContentBlock, Details, Encoding, ImageSource, ReadDetails, ReadInput, ReadKind, escaped_len,
+};
 use crate::workspace::{OpenedFile, Stopped, Workspace};
 use kind::FileKind;
 
@@ -88,7 +90,7 @@ impl Job {
 
     /// Returns what block 0 may take when it is encoded.
     fn budget(&self, opened: &OpenedFile) -> usize {
-        let paths = 4 * (window::json_len(opened.shown.as_bytes()) + opened.spelled.len());
+        let paths = 4 * (escaped_len(opened.shown.as_bytes()) + opened.spelled.len());
         self.max_result_bytes.saturating_sub(RESERVE + paths)
     }
 
@@ -171,6 +173,15 @@ impl BlockError {
 }
 
 impl BlockReader<'_> {
+    /// Appends the next block; returns its size, nothing at the end of the file.
+    fn append(&self, out: &mut Vec<u8>) -> Result<usize, BlockError> {
+        if let Some(cause) = self.stop.cause() {
+            return Err(BlockError::Stopped(cause));
+        }
+        let mut block = self.file.take(BLOCK as u64);
+        block.read_to_end(out).map_err(BlockError::Io)
+    }
+
     /// Returns the next block; an empty one at the end of the file.
     fn block(&mut self) -> Result<&[u8], BlockError> {
         if let Some(cause) = self.stop.cause() {

@@ -5,12 +5,11 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::ToExecutor;
-use super::escape;
 use super::frame::Message;
 use super::inputs::describe;
 use super::salvage::{Member, salvage};
 use super::strict::Strict;
-use super::{ErrorCode, ProtocolError, SessionId, ToHarness, ToolCallId, ToolResult};
+use super::{ErrorCode, ProtocolError, SessionId, ToHarness, ToolCallId};
 
 /// Why a message could not be taken, and what it must be answered with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,14 +147,6 @@ pub fn encode<M: Message>(message: &M) -> Result<String, serde_json::Error> {
         method: message.method(),
         params: &Params(message),
     })
-}
-
-/// Spells a `tool.result` without taking it; it may hold many megabytes of text.
-///
-/// # Errors
-/// As [`encode`].
-pub fn encode_result(result: &ToolResult) -> Result<String, serde_json::Error> {
-    escape::result(result)
 }
 
 struct Envelope<'a, P> {

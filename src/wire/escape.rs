@@ -1,89 +1,17 @@
-//! A `tool.result` as JSON in one pass over its texts.
+//! Texts inside JSON strings, many bytes at a time.
 //!
-//! `serde_json` looks at each byte by itself, which costs more than a second for a gigabyte; here eight are looked at at
-//! once. What comes out must be what `serde_json` would write: the tests hold the two side by side.
-
-use super::{ContentBlock, ImageSource, ToolResult};
-
-/// Room beside the texts: envelope, ids, details.
-const FRAME_BYTES: usize = 4 * 1024;
-
-/// Spells a result with its envelope.
-///
-/// # Errors
-/// None for the types of this room, whose map keys are all strings.
-pub(super) fn result(result: &ToolResult) -> Result<String, serde_json::Error> {
-    let ToolResult {
-        session_id,
-        tool_call_id,
-        outcome,
-        is_error,
-        content,
-        error,
-        details,
-    } = result;
-    let texts: usize = content.iter().map(payload).sum();
-    // An eighth more is what source code takes; a text that needs more grows.
-    let mut out = String::with_capacity(texts + texts / 8 + FRAME_BYTES);
-    out.push_str(r#"{"jsonrpc":"2.0","method":"tool.result","params":{"session_id":"#);
-    string(&mut out, session_id.as_str());
-    out.push_str(r#","tool_call_id":"#);
-    string(&mut out, tool_call_id.as_str());
-    out.push_str(r#","outcome":"#);
-    out.push_str(&serde_json::to_string(outcome)?);
-    out.push_str(r#","is_error":"#);
-    out.push_str(if *is_error { "true" } else { "false" });
-    out.push_str(r#","content":["#);
-    for (at, block) in content.iter().enumerate() {
-        if at > 0 {
-            out.push(',');
-        }
-        push_block(&mut out, block);
-    }
-    out.push(']');
-    if let Some(error) = error {
-        out.push_str(r#","error":"#);
-        out.push_str(&serde_json::to_string(error)?);
-    }
-    if let Some(details) = details {
-        out.push_str(r#","details":"#);
-        out.push_str(&serde_json::to_string(details)?);
-    }
-    out.push_str("}}");
-    Ok(out)
-}
-
-fn payload(block: &ContentBlock) -> usize {
-    match block {
-        ContentBlock::Text { text } => text.len(),
-        ContentBlock::Image {
-            source: ImageSource::Base64 { data, .. },
-        } => data.len(),
-    }
-}
-
-fn push_block(out: &mut String, block: &ContentBlock) {
-    match block {
-        ContentBlock::Text { text } => {
-            out.push_str(r#"{"type":"text","text":"#);
-            string(out, text);
-            out.push('}');
-        }
-        ContentBlock::Image {
-            source: ImageSource::Base64 { media_type, data },
-        } => {
-            out.push_str(r#"{"type":"image","source":{"type":"base64","media_type":"#);
-            string(out, media_type);
-            out.push_str(r#","data":"#);
-            string(out, data);
-            out.push_str("}}");
-        }
-    }
-}
+//! `serde_json` looks at each byte by itself, which costs more than a second for a gigabyte. What comes out must be what
+//! `serde_json` would write: the tests of [`spelled`](super::spelled) hold the two side by side.
 
 /// Appends a text as a JSON string.
-fn string(out: &mut String, text: &str) {
+pub(super) fn string(out: &mut String, text: &str) {
     out.push('"');
+    inside_string(out, text);
+    out.push('"');
+}
+
+/// Appends a text as it stands inside a JSON string.
+pub(super) fn inside_string(out: &mut String, text: &str) {
     let mut rest = text;
     while let Some(at) = first_special(rest.as_bytes()) {
         // What is special is one byte of ASCII, so both cuts are between characters.
@@ -113,7 +41,55 @@ fn string(out: &mut String, text: &str) {
         rest = chars.as_str();
     }
     out.push_str(rest);
-    out.push('"');
+}
+
+/// Returns what bytes of UTF-8 take inside a JSON string.
+pub fn escaped_len(bytes: &[u8]) -> usize {
+    // Sums of 32 bytes fit a byte, so that the compiler can take many at a time.
+    let (chunks, rest) = bytes.as_chunks::<32>();
+    let sum = |bytes: &[u8]| {
+        let sum = bytes
+            .iter()
+            .fold(0_u8, |sum, byte| sum.wrapping_add(cost(*byte)));
+        usize::from(sum)
+    };
+    chunks.iter().map(|chunk| sum(chunk)).sum::<usize>() + sum(rest)
+}
+
+/// Returns how many of the first bytes take at most `room` inside a JSON string.
+pub fn fitting(bytes: &[u8], room: usize) -> usize {
+    const STEP: usize = 4 * 1024;
+    let mut used = 0;
+    let mut whole = 0;
+    for step in bytes.chunks(STEP) {
+        let len = escaped_len(step);
+        if used + len > room {
+            break;
+        }
+        used += len;
+        whole += step.len();
+    }
+    let rest = bytes.get(whole..).unwrap_or_default();
+    let more = rest.iter().take_while(|byte| {
+        used += usize::from(cost(**byte));
+        used <= room
+    });
+    whole + more.count()
+}
+
+fn cost(byte: u8) -> u8 {
+    let control = if byte < 0x20 { 5_u8 } else { 0 };
+    let short = if matches!(byte, b'\n' | b'\r' | b'\t' | 0x8 | 0xc) {
+        4
+    } else {
+        0
+    };
+    let quoted = u8::from(matches!(byte, b'"' | b'\\'));
+    // Never out of range, but a check for that in each step would keep them from being taken many at a time.
+    control
+        .wrapping_sub(short)
+        .wrapping_add(quoted)
+        .wrapping_add(1)
 }
 
 /// Finds the first byte that a JSON string cannot hold as it is.
@@ -151,69 +127,4 @@ fn special(word: u64) -> u64 {
     let quote = is_zero(word ^ (ONES * 0x22));
     let backslash = is_zero(word ^ (ONES * 0x5c));
     (control | quote | backslash) & TOPS
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    use super::*;
-    use crate::wire::{ErrorBody, ErrorCode, Outcome, SessionId, ToHarness, ToolCallId, encode};
-
-    #[track_caller]
-    fn check(texts: Vec<String>, image: bool, failed: bool) {
-        let mut content: Vec<_> = texts.into_iter().map(ContentBlock::text).collect();
-        if image {
-            let (media_type, data) = ("image/png".to_owned(), "QUJD".to_owned());
-            let source = ImageSource::Base64 { media_type, data };
-            content.push(ContentBlock::Image { source });
-        }
-        let error = failed.then(|| ErrorBody {
-            code: ErrorCode::Overloaded,
-            message: "a \"reason\"".to_owned(),
-            retry_after_ms: Some(7),
-        });
-        let whole = ToolResult {
-            session_id: SessionId::new("s \"é\\").unwrap(),
-            tool_call_id: ToolCallId::new("c-1").unwrap(),
-            outcome: if failed {
-                Outcome::TimedOut
-            } else {
-                Outcome::Succeeded
-            },
-            is_error: failed,
-            content,
-            error,
-            details: (!failed).then(|| json!({"path": "a\n", "lines": [1, null, 2.5]})),
-        };
-        let ours = result(&whole).unwrap();
-        assert_eq!(ours, encode(&ToHarness::from(whole)).unwrap());
-    }
-
-    #[test]
-    fn every_byte_in_every_place_of_a_word_is_spelled_as_serde_json_does() {
-        for code in (0..0x100).chain([0x7ff, 0x2028, 0xfffd, 0x1_f600]) {
-            let Some(char) = char::from_u32(code) else {
-                continue;
-            };
-            for before in (0..17).chain([31, 32, 40, 70]) {
-                for after in [0, 1, 8] {
-                    let text = format!("{}{char}{}", "x".repeat(before), "é".repeat(after));
-                    check(vec![text], false, false);
-                }
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_result_is_spelled_as_serde_json_does(
-            texts in prop::collection::vec("[\\x00-\\x7f\u{80}-\u{2ff}\"\\\\\n]{0,40}|.{0,40}", 0..4),
-            image: bool,
-            failed: bool,
-        ) {
-            check(texts, image, failed);
-        }
-    }
 }

@@ -227,7 +227,12 @@ impl Workspace {
         parsed: &Parsed<'_>,
         flags: OFlags,
     ) -> Result<(OwnedFd, Stat), PathError> {
-        let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags = if flags.contains(OFlags::PATH) {
+            // Nothing waits for such a handle, and openat2 refuses what has no meaning for it.
+            flags | OFlags::CLOEXEC
+        } else {
+            flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC
+        };
         if self.confinement() == Confinement::Openat2
             && let Some(opened) = by_kernel(self.handle(), parsed.below(), flags)
         {

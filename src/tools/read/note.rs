@@ -3,8 +3,8 @@
 use bstr::ByteSlice;
 
 use super::text::Taken;
-use super::window::{Window, json_len};
-use crate::wire::Encoding;
+use super::window::Window;
+use crate::wire::{Encoding, escaped_len};
 use crate::workspace::OpenedFile;
 
 /// Clipped lines that a note names.
@@ -98,7 +98,7 @@ pub(super) fn past_the_end(path: &str, offset: u64, total: u64) -> String {
 /// Decodes lossily what fits, and tells how many bytes that are; the window gives up the lines that do not.
 pub(super) fn lossy_text(bytes: &[u8], budget: usize, window: &mut Window) -> (String, usize) {
     let whole = bytes.to_str_lossy();
-    if json_len(whole.as_bytes()) <= budget {
+    if escaped_len(whole.as_bytes()) <= budget {
         return (whole.into_owned(), bytes.len());
     }
     let mut text = String::new();
@@ -107,7 +107,7 @@ pub(super) fn lossy_text(bytes: &[u8], budget: usize, window: &mut Window) -> (S
     let mut consumed = 0;
     for raw in bytes.lines_with_terminator() {
         let line = raw.to_str_lossy();
-        let len = json_len(line.as_bytes());
+        let len = escaped_len(line.as_bytes());
         if used + len > budget {
             if lines > 0 {
                 window.more = true;

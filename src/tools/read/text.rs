@@ -31,20 +31,26 @@ impl Job {
     ) -> Result<ToolOutput, ReadError> {
         let mut window = Window::new(self.bounds(opened), opened.len);
         let to_end = opened.len <= self.limits.read_count_bytes;
-        let mut seen = 0;
-        let mut block = head;
+        window.pass(head);
+        let mut seen = u64::try_from(head.len()).unwrap_or(0);
         let at_end = loop {
-            if block.is_empty() {
-                break true;
-            }
-            seen += u64::try_from(block.len()).unwrap_or(0);
-            window.feed(block);
             if window.full && window.more && !to_end {
                 break false;
             }
-            block = reader
-                .block()
-                .map_err(|error| error.about(&opened.spelled))?;
+            let passed = if window.takes_blocks() {
+                let start = window.out.len();
+                let read = reader.append(&mut window.out);
+                read.inspect(|_| window.absorb(start))
+            } else {
+                reader.block().map(|block| {
+                    window.pass(block);
+                    block.len()
+                })
+            };
+            match passed.map_err(|error| error.about(&opened.spelled))? {
+                0 => break true,
+                passed => seen += u64::try_from(passed).unwrap_or(0),
+            }
         };
         window.end();
         let whole = at_end && self.first() == 1 && !window.more && window.clips.is_empty();
@@ -85,7 +91,7 @@ impl Job {
         let (text, lossy) = decoder.decode_without_bom_handling(after_mark);
         let mut window = Window::new(self.bounds(opened), opened.len);
         for block in text.as_bytes().chunks(BLOCK) {
-            window.feed(block);
+            window.pass(block);
         }
         window.end();
         let whole = self.first() == 1 && !window.more && window.clips.is_empty();

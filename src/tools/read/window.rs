@@ -77,14 +77,40 @@ impl Window {
         }
     }
 
+    /// Whether what passes next may be put at the end of `out` at once, and then [`absorbed`](Self::absorb).
+    pub(super) fn takes_blocks(&self) -> bool {
+        !self.full && self.breaks + 1 >= self.bounds.offset
+    }
+
+    /// Lets pass what stands in `out` from `start` on.
+    pub(super) fn absorb(&mut self, start: usize) {
+        let block = self.out.get(start..).unwrap_or_default();
+        let Some(last) = block.last() else { return };
+        let inside_line = *last != b'\n';
+        if self.take_whole(start) {
+            self.inside_line = inside_line;
+        } else {
+            let block = self.out.split_off(start);
+            self.feed(&block);
+        }
+    }
+
     /// Lets a block pass.
-    pub(super) fn feed(&mut self, block: &[u8]) {
+    pub(super) fn pass(&mut self, block: &[u8]) {
+        if self.takes_blocks() {
+            let start = self.out.len();
+            self.out.extend_from_slice(block);
+            self.absorb(start);
+        } else {
+            self.feed(block);
+        }
+    }
+
+    /// Lets a block pass, line by line.
+    fn feed(&mut self, block: &[u8]) {
         let Some(last) = block.last() else { return };
         self.inside_line = *last != b'\n';
         let mut rest = self.skip(block);
-        if !self.full && self.take_whole(rest) {
-            return;
-        }
         while !self.full && !rest.is_empty() {
             rest = self.take_line(rest);
         }
@@ -123,25 +149,24 @@ impl Window {
         end.and_then(|end| block.get(end + 1..)).unwrap_or_default()
     }
 
-    /// Takes a block at once where no bound comes near.
-    fn take_whole(&mut self, block: &[u8]) -> bool {
-        let inside = self.out.len() - self.line_start;
+    /// Takes the block that stands in `out` from `start` on, where no bound comes near.
+    fn take_whole(&mut self, start: usize) -> bool {
+        let (before, block) = self.out.split_at_checked(start).unwrap_or_default();
+        let inside = before.get(self.line_start..).unwrap_or_default();
         let first = memchr::memchr(b'\n', block).unwrap_or(block.len());
         let line_bytes = self.bounds.line_bytes;
         if block.len() > line_bytes
-            || inside + first > line_bytes
-            || self.line_len > u64::try_from(inside).unwrap_or(u64::MAX)
-            || self.out.len() + block.len() > self.bounds.bytes
+            || inside.len() + first > line_bytes
+            || self.line_len > u64::try_from(inside.len()).unwrap_or(u64::MAX)
+            || self.out.len() > self.bounds.bytes
         {
             return false;
         }
         let lines = count(block);
-        let inside = self.out.get(self.line_start..).unwrap_or_default();
-        let encoded = self.start_encoded + json_len(inside) + json_len(block);
+        let encoded = self.start_encoded + escaped_len(inside) + escaped_len(block);
         if encoded > self.bounds.encoded || self.taken + lines >= self.bounds.lines {
             return false;
         }
-        self.out.extend_from_slice(block);
         self.taken += lines;
         self.breaks += lines;
         let Some(end) = memchr::memrchr(b'\n', block) else {
@@ -149,9 +174,9 @@ impl Window {
             return true;
         };
         let tail = block.get(end + 1..).unwrap_or_default();
-        self.line_start = self.out.len() - tail.len();
-        self.start_encoded = encoded - json_len(tail);
         self.line_len = u64::try_from(tail.len()).unwrap_or(0);
+        self.start_encoded = encoded - escaped_len(tail);
+        self.line_start = start + end + 1;
         true
     }
 
@@ -181,7 +206,7 @@ impl Window {
         let bytes = self.bounds.bytes.saturating_sub(self.line_start);
         let encoded = self.bounds.encoded.saturating_sub(self.start_encoded);
         let text = self.out.get(self.line_start..).unwrap_or_default();
-        if shown + usize::from(has_break) > bytes || json_len(text) + 2 > encoded {
+        if shown + usize::from(has_break) > bytes || escaped_len(text) + 2 > encoded {
             if self.taken > 0 {
                 self.out.truncate(self.line_start);
                 self.full = true;
@@ -205,7 +230,7 @@ impl Window {
             self.out.push(b'\n');
         }
         self.taken += 1;
-        self.start_encoded += json_len(self.out.get(self.line_start..).unwrap_or_default());
+        self.start_encoded += escaped_len(self.out.get(self.line_start..).unwrap_or_default());
         self.line_start = self.out.len();
         self.line_len = 0;
         self.full = self.taken == self.bounds.lines;
@@ -216,39 +241,11 @@ fn count(block: &[u8]) -> u64 {
     u64::try_from(memchr::memchr_iter(b'\n', block).count()).unwrap_or(0)
 }
 
-/// Returns what bytes of UTF-8 take inside a JSON string.
-pub(super) fn json_len(bytes: &[u8]) -> usize {
-    // Sums of 32 bytes fit a byte, so that the compiler can take many at a time.
-    let (chunks, rest) = bytes.as_chunks::<32>();
-    let sum = |bytes: &[u8]| {
-        let sum = bytes
-            .iter()
-            .fold(0_u8, |sum, byte| sum.wrapping_add(cost(*byte)));
-        usize::from(sum)
-    };
-    chunks.iter().map(|chunk| sum(chunk)).sum::<usize>() + sum(rest)
-}
-
-fn cost(byte: u8) -> u8 {
-    let control = if byte < 0x20 { 5_u8 } else { 0 };
-    let short = if matches!(byte, b'\n' | b'\r' | b'\t') {
-        4
-    } else {
-        0
-    };
-    let quoted = u8::from(matches!(byte, b'"' | b'\\'));
-    // Never out of range, but a check for that in each step would keep them from being taken many at a time.
-    control
-        .wrapping_sub(short)
-        .wrapping_add(quoted)
-        .wrapping_add(1)
-}
-
 /// Returns how many of the first bytes take at most `encoded` inside a JSON string.
 fn fit(bytes: &[u8], encoded: usize) -> usize {
     let mut used = 0;
     let fitting = bytes.iter().take_while(|byte| {
-        used += usize::from(cost(**byte));
+        used += escaped_len(std::slice::from_ref(*byte));
         used <= encoded
     });
     fitting.count()
