@@ -12,17 +12,20 @@ mod answer;
 mod capabilities;
 mod close;
 mod deliver;
+mod fit;
 mod hold;
+mod kept;
 mod outbox;
 mod receive;
 mod registry;
+mod restore;
 mod run;
 mod session;
 mod shutdown;
 mod toolbox;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,10 +37,13 @@ pub use capabilities::{Facts, ToolPolicy, offer};
 pub use outbox::{CloseFrame, Outbox, Outgoing, Receipt};
 pub use toolbox::{BuiltIn, Run, Tool, ToolInput, Toolbox};
 
+use crate::journal::{Journal, Recovered};
 use crate::limits::Limits;
 use crate::process::Processes;
 use crate::wire::{AdvertisedLimits, CapabilitiesUpdate, ExecutorInfo, Hello, SessionId};
 use crate::workspace::Workspace;
+use deliver::Ages;
+use kept::Accounts;
 use registry::EarlyCancels;
 use session::Sessions;
 
@@ -72,6 +78,7 @@ struct Inner {
     limits: Arc<Limits>,
     rooms: Rooms,
     harnesses: Harnesses,
+    journal: Journal,
     instance_id: String,
     state: Mutex<State>,
     /// One permit for each admitted call until its answer is queued or kept.
@@ -80,8 +87,7 @@ struct Inner {
     calls: TaskTracker,
     /// Where calls run. Connections have a thread of their own, so that no amount of work keeps a ping waiting.
     workers: Handle,
-    /// Bytes of all kept results.
-    kept_bytes: Arc<AtomicUsize>,
+    accounts: Accounts,
 }
 
 #[derive(Debug)]
@@ -89,6 +95,7 @@ struct State {
     peers: BTreeMap<PeerId, Arc<Peer>>,
     next_peer: PeerId,
     sessions: Sessions,
+    ages: Ages,
     offer: Arc<CapabilitiesUpdate>,
     early_cancels: EarlyCancels,
     stopping: bool,
@@ -166,13 +173,17 @@ impl Connection {
         if state.peers.remove(&self.id).is_none() {
             return;
         }
-        state.sessions.each_mut(|id, session| {
+        for id in state.sessions.ids() {
+            let Some(session) = state.sessions.get_mut(&id) else {
+                continue;
+            };
             if session.holder == Some(self.id) {
-                self.hub.settle_written(id, session, true);
                 session.holder = None;
                 session.released = Some(Instant::now());
+                let heartbeat = self.hub.0.limits.heartbeat;
+                self.hub.settle_written(&mut state, &id, heartbeat, true);
             }
-        });
+        }
     }
 }
 
@@ -183,7 +194,8 @@ impl Drop for Connection {
 }
 
 impl Hub {
-    /// Makes a hub over `workspace` whose calls run on the current runtime. `offer` is what it advertises until [`Hub::reoffer`].
+    /// Makes a hub over a workspace whose calls run on the current runtime. `offer` is what it advertises until
+    /// [`Hub::reoffer`]; it goes on with the sessions that were `recovered` from the `journal`.
     ///
     /// # Errors
     /// The kernel gives no random bytes for the instance id.
@@ -195,16 +207,20 @@ impl Hub {
         rooms: Rooms,
         harnesses: Harnesses,
         offer: CapabilitiesUpdate,
+        journal: Journal,
+        recovered: Recovered,
     ) -> Result<Self, getrandom::Error> {
-        Ok(Self(Arc::new(Inner {
+        let hub = Self(Arc::new(Inner {
             limits: Arc::clone(limits),
             rooms,
             harnesses,
+            journal,
             instance_id: crate::secret::token()?,
             state: Mutex::new(State {
                 peers: BTreeMap::new(),
                 next_peer: 0,
                 sessions: Sessions::default(),
+                ages: Ages::default(),
                 offer: Arc::new(offer),
                 early_cancels: EarlyCancels::new(limits.max_early_cancels, limits.early_cancel_ttl),
                 stopping: false,
@@ -212,8 +228,10 @@ impl Hub {
             slots: Arc::new(Semaphore::new(limits.max_concurrent_calls)),
             calls: TaskTracker::new(),
             workers: Handle::current(),
-            kept_bytes: Arc::default(),
-        })))
+            accounts: Accounts::default(),
+        }));
+        hub.restore(recovered);
+        Ok(hub)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -236,7 +254,7 @@ impl Hub {
         let id = state.next_peer;
         state.next_peer += 1;
         state.peers.insert(id, Arc::clone(&peer));
-        let hello = self.hello(&mut state);
+        let hello = self.hello(&state);
         peer.outbox.control(hello);
         peer.outbox.control(CapabilitiesUpdate::clone(&state.offer));
         if self.0.harnesses == Harnesses::One {
@@ -255,7 +273,7 @@ impl Hub {
         }
     }
 
-    fn hello(&self, state: &mut State) -> Hello {
+    fn hello(&self, state: &State) -> Hello {
         let resume = (self.0.harnesses == Harnesses::One).then(|| state.sessions.resumable());
         Hello {
             protocol_versions: crate::wire::PROTOCOL_VERSIONS.map(str::to_owned).to_vec(),
@@ -283,6 +301,22 @@ impl Hub {
         for peer in state.peers.values() {
             peer.outbox.control(CapabilitiesUpdate::clone(&state.offer));
         }
+    }
+
+    /// Advertises from now on that a restart forgets calls, and why.
+    pub fn journal_lost(&self, reason: String) {
+        let mut offer = CapabilitiesUpdate::clone(&self.state().offer);
+        "memory".clone_into(&mut offer.environment.journal);
+        offer
+            .environment
+            .reasons
+            .insert("journal".to_owned(), reason);
+        self.reoffer(offer);
+    }
+
+    /// Notes that the daemon lives, for the next one.
+    pub fn note_alive(&self) {
+        self.0.journal.alive();
     }
 
     /// Returns the outbox of the connection that holds a session, and its terms.

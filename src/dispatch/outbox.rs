@@ -13,15 +13,15 @@ use tokio::sync::Notify;
 
 use crate::limits::Limits;
 use crate::progress::ProgressSink;
-use crate::wire::{OutputStream, SessionId, ToHarness, ToolCallId, ToolProgress, encode};
+use crate::wire::{Encoded, OutputStream, SessionId, ToHarness, ToolCallId, ToolProgress, encode};
 
 /// Something for the writer to do.
 #[derive(Debug)]
 pub enum Outgoing {
     /// Write one text message.
     Text(Bytes),
-    /// Write a result, then drop its receipt with [`Receipt::written`].
-    Result(Bytes, Receipt),
+    /// Write a result, or a notice that follows results, then drop its receipt with [`Receipt::written`].
+    Result(Encoded, Option<Receipt>),
     /// Write a close frame and end.
     Close(CloseFrame),
 }
@@ -71,7 +71,7 @@ pub struct Outbox {
 #[derive(Debug, Default)]
 struct Lanes {
     control: VecDeque<Bytes>,
-    results: VecDeque<(Bytes, Option<Receipt>)>,
+    results: VecDeque<(Encoded, Option<Receipt>)>,
     /// Bytes of the results lane.
     unread_bytes: usize,
     progress: VecDeque<QueuedProgress>,
@@ -117,22 +117,22 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    pub(super) fn result(&self, text: Bytes, receipt: Receipt) {
-        self.push_result(text, Some(receipt));
+    pub(super) fn result(&self, message: Encoded, receipt: Receipt) {
+        self.push_result(message, Some(receipt));
     }
 
     /// Queues a notice behind the results that are there already.
     pub(super) fn after_results(&self, message: impl Into<ToHarness>) {
         match encode(&message.into()) {
-            Ok(text) => self.push_result(text.into(), None),
+            Ok(text) => self.push_result(Encoded::Whole(text.into()), None),
             Err(error) => tracing::error!(%error, "a notice could not be encoded"),
         }
     }
 
-    fn push_result(&self, text: Bytes, receipt: Option<Receipt>) {
+    fn push_result(&self, message: Encoded, receipt: Option<Receipt>) {
         let mut lanes = self.lanes();
-        lanes.unread_bytes += text.len();
-        lanes.results.push_back((text, receipt));
+        lanes.unread_bytes += message.held();
+        lanes.results.push_back((message, receipt));
         drop(lanes);
         self.filled.notify_one();
     }
@@ -188,12 +188,9 @@ impl Outbox {
         if let Some(text) = lanes.control.pop_front() {
             return Some(Outgoing::Text(text));
         }
-        if let Some((text, receipt)) = lanes.results.pop_front() {
-            lanes.unread_bytes = lanes.unread_bytes.saturating_sub(text.len());
-            return Some(match receipt {
-                Some(receipt) => Outgoing::Result(text, receipt),
-                None => Outgoing::Text(text),
-            });
+        if let Some((message, receipt)) = lanes.results.pop_front() {
+            lanes.unread_bytes = lanes.unread_bytes.saturating_sub(message.held());
+            return Some(Outgoing::Result(message, receipt));
         }
         if let Some(close) = &lanes.close {
             return Some(Outgoing::Close(close.clone()));

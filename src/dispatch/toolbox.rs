@@ -83,12 +83,6 @@ impl Tool {
         matches!(self, Self::Write | Self::Edit)
     }
 
-    /// Whether its future itself works, again and again for as long as the call runs. The others hand one job to a blocking
-    /// thread and wait for it: those may run beside the connections, which spares them two changes of thread.
-    pub(super) fn keeps_busy(self) -> bool {
-        matches!(self, Self::Bash)
-    }
-
     /// Returns the contract's own schema of its input.
     pub(super) fn input_schema(self) -> &'static str {
         match self {

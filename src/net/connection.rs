@@ -12,9 +12,10 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame as WireClose;
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 use tokio_util::sync::CancellationToken;
 
-use super::link::{LastRead, Link, fragments};
+use super::link::{LastRead, Link, frames};
 use crate::dispatch::{CloseFrame, Connection, Outgoing};
 use crate::limits::Limits;
+use crate::wire::Encoded;
 
 type Socket<S> = WebSocketStream<Link<S>>;
 
@@ -204,10 +205,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
         let mut next = Some(first);
         while let Some(outgoing) = next {
             match outgoing {
-                Outgoing::Text(text) => self.feed_text(text, interval).await?,
-                Outgoing::Result(text, receipt) => {
+                Outgoing::Text(text) => {
+                    let text = Encoded::Whole(text);
                     self.feed_text(text, interval).await?;
-                    receipts.push(receipt);
+                }
+                Outgoing::Result(message, receipt) => {
+                    self.feed_text(message, interval).await?;
+                    receipts.extend(receipt);
                 }
                 Outgoing::Close(frame) => {
                     self.connection.release();
@@ -233,9 +237,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
         Ok(close)
     }
 
-    async fn feed_text(&mut self, text: bytes::Bytes, interval: Duration) -> Result<(), End> {
-        for message in fragments(text, self.limits.fragment_bytes) {
-            self.feed(message, interval).await?;
+    async fn feed_text(&mut self, message: Encoded, interval: Duration) -> Result<(), End> {
+        for frame in frames(message.pieces(self.limits.fragment_bytes)) {
+            self.feed(frame, interval).await?;
         }
         Ok(())
     }

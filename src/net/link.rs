@@ -30,16 +30,13 @@ pub fn socket_config(limits: &Limits, max_message: usize) -> WebSocketConfig {
         .max_frame_size(Some(max_message))
 }
 
-/// Splits a text message into frames of at most `size` bytes.
-pub(super) fn fragments(text: Bytes, size: usize) -> impl Iterator<Item = Message> + Send {
-    let mut rest = Some(text);
+/// Makes the frames of a text message from its pieces.
+pub(super) fn frames(pieces: impl Iterator<Item = Bytes>) -> impl Iterator<Item = Message> {
+    let mut pieces = pieces.peekable();
     let mut kind = Data::Text;
     std::iter::from_fn(move || {
-        let mut part = rest.take()?;
-        if part.len() > size {
-            rest = Some(part.split_off(size));
-        }
-        let frame = Frame::message(part, OpCode::Data(kind), rest.is_none());
+        let piece = pieces.next()?;
+        let frame = Frame::message(piece, OpCode::Data(kind), pieces.peek().is_none());
         kind = Data::Continue;
         Some(Message::Frame(frame))
     })

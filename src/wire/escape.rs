@@ -1,7 +1,7 @@
 //! Texts inside JSON strings, many bytes at a time.
 //!
 //! `serde_json` looks at each byte by itself, which costs more than a second for a gigabyte. What comes out must be what
-//! `serde_json` would write: the tests of [`spelled`](super::spelled) hold the two side by side.
+//! `serde_json` would write: the tests of [`encoded`](super::encoded) hold the two side by side.
 
 /// Appends a text as a JSON string.
 pub(super) fn string(out: &mut String, text: &str) {

@@ -6,24 +6,24 @@
 mod call;
 mod codec;
 mod details;
+mod encoded;
 mod escape;
 mod frame;
 mod ids;
 mod inputs;
 mod outcome;
 mod salvage;
-mod spelled;
 mod strict;
 
 pub use call::{DeadlineMs, Decision, Permission, ToolCall};
 pub use codec::{Refusal, decode, decode_object, decode_to_harness, encode};
 pub use details::*;
+pub use encoded::{Encoded, Encoder, Pieces};
 pub use escape::{escaped_len, fitting};
 pub use frame::*;
 pub use ids::{InvalidId, SessionId, ToolCallId};
 pub use inputs::*;
 pub use outcome::*;
-pub use spelled::{Pieces, Spelled, Spelling};
 
 /// The protocol ids served, newest first.
 pub const PROTOCOL_VERSIONS: [&str; 2] = ["bma.executor.v1.1", "bma.executor.v1"];

@@ -3,6 +3,8 @@
 //! Only the window is kept. A line that is too long is clipped at a character boundary and keeps its line end; a line
 //! that would exceed the window's bytes is left for the next one.
 
+use crate::wire::{escaped_len, fitting};
+
 /// Bytes set aside for a line; a guess that only saves copying.
 const USUAL_LINE: usize = 128;
 
@@ -214,7 +216,7 @@ impl Window {
                 return;
             }
             // A window without a line would never get anywhere.
-            shown = fit(text, encoded.saturating_sub(2)).min(bytes.saturating_sub(1));
+            shown = fitting(text, encoded.saturating_sub(2)).min(bytes.saturating_sub(1));
             clipped = true;
         }
         if clipped {
@@ -239,16 +241,6 @@ impl Window {
 
 fn count(block: &[u8]) -> u64 {
     u64::try_from(memchr::memchr_iter(b'\n', block).count()).unwrap_or(0)
-}
-
-/// Returns how many of the first bytes take at most `encoded` inside a JSON string.
-fn fit(bytes: &[u8], encoded: usize) -> usize {
-    let mut used = 0;
-    let fitting = bytes.iter().take_while(|byte| {
-        used += escaped_len(std::slice::from_ref(*byte));
-        used <= encoded
-    });
-    fitting.count()
 }
 
 /// Returns `at`, or the begin of the character that a cut there would split.

@@ -18,7 +18,7 @@ const ESCAPES: usize = 16;
 
 /// A result that can be written.
 #[derive(Debug, Clone)]
-pub enum Spelled {
+pub enum Encoded {
     /// As it is.
     Whole(Bytes),
     /// All but its longest text.
@@ -36,14 +36,14 @@ pub struct Long {
 
 /// The spelling of a result but for its longest text; its length is known before anything large is written.
 #[derive(Debug)]
-pub struct Spelling {
+pub struct Encoder {
     before: String,
     after: String,
     /// Which block has the text that is missing, and what that text will take.
     gap: Option<(usize, usize)>,
 }
 
-impl Spelling {
+impl Encoder {
     /// Spells a result, but for its longest text where that has more than `long` bytes.
     ///
     /// # Errors
@@ -103,18 +103,18 @@ impl Spelling {
     }
 
     /// Returns the length of the whole.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.before.len() + self.after.len() + self.gap.map_or(0, |(_, len)| len)
     }
 
     /// Takes the text that is missing out of the result that was spelled.
-    pub fn finish(self, mut result: ToolResult) -> Spelled {
-        let len = self.len();
+    pub fn finish(self, mut result: ToolResult) -> Encoded {
+        let len = self.size();
         let block = self.gap.and_then(|(at, _)| result.content.get_mut(at));
         let Some(ContentBlock::Text { text }) = block else {
-            return Spelled::Whole(self.after.into());
+            return Encoded::Whole(self.after.into());
         };
-        Spelled::Long(Arc::new(Long {
+        Encoded::Long(Arc::new(Long {
             before: self.before.into(),
             text: std::mem::take(text),
             after: self.after.into(),
@@ -123,12 +123,20 @@ impl Spelling {
     }
 }
 
-impl Spelled {
+impl Encoded {
     /// Returns the bytes of the message.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         match self {
             Self::Whole(text) => text.len(),
             Self::Long(long) => long.len,
+        }
+    }
+
+    /// Returns the message where it is there as it is.
+    pub fn whole(&self) -> Option<&[u8]> {
+        match self {
+            Self::Whole(text) => Some(text),
+            Self::Long(_) => None,
         }
     }
 
@@ -195,10 +203,13 @@ impl Iterator for Pieces {
 }
 
 fn longest_text(content: &[ContentBlock]) -> Option<(usize, &str)> {
-    let texts = content.iter().enumerate().filter_map(|(at, block)| match block {
-        ContentBlock::Text { text } => Some((at, text.as_str())),
-        ContentBlock::Image { .. } => None,
-    });
+    let texts = content
+        .iter()
+        .enumerate()
+        .filter_map(|(at, block)| match block {
+            ContentBlock::Text { text } => Some((at, text.as_str())),
+            ContentBlock::Image { .. } => None,
+        });
     texts.max_by_key(|(_, text)| text.len())
 }
 
@@ -236,9 +247,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::wire::{
-        ErrorBody, ErrorCode, Outcome, SessionId, ToHarness, ToolCallId, encode,
-    };
+    use crate::wire::{ErrorBody, ErrorCode, Outcome, SessionId, ToHarness, ToolCallId, encode};
 
     #[track_caller]
     fn check(texts: Vec<String>, image: bool, failed: bool) {
@@ -268,12 +277,15 @@ mod tests {
         };
         let theirs = encode(&ToHarness::from(whole.clone())).unwrap();
         for (long, size) in [(usize::MAX, 7), (0, 64), (8, 100)] {
-            let spelling = Spelling::of(&whole, long).unwrap();
-            assert_eq!(spelling.len(), theirs.len(), "{theirs}");
-            let spelled = spelling.finish(whole.clone());
-            assert_eq!(spelled.len(), theirs.len());
-            let pieces: Vec<Bytes> = spelled.pieces(size).collect();
-            assert!(pieces.iter().all(|piece| (1..=size).contains(&piece.len())), "{pieces:?}");
+            let encoder = Encoder::of(&whole, long).unwrap();
+            assert_eq!(encoder.size(), theirs.len(), "{theirs}");
+            let encoded = encoder.finish(whole.clone());
+            assert_eq!(encoded.size(), theirs.len());
+            let pieces: Vec<Bytes> = encoded.pieces(size).collect();
+            assert!(
+                pieces.iter().all(|piece| (1..=size).contains(&piece.len())),
+                "{pieces:?}"
+            );
             assert_eq!(pieces.concat(), theirs.as_bytes());
         }
     }
