@@ -166,7 +166,9 @@ fn a_tail_torn_at_any_byte_costs_its_own_record_and_nothing_before_or_after() {
                 "cut at {cut}"
             );
             // What is written behind the cut is read next time.
-            session.journal.finished(&call(2), &digest(2), Some(b"unknown"));
+            session
+                .journal
+                .finished(&call(2), &digest(2), Some(b"unknown"));
             journal.sever();
             let two = ("call-2".to_owned(), Some(b"unknown".to_vec()), false);
             let (journal, recovered) = open(directory.path());

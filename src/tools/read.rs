@@ -3,13 +3,12 @@
 //! A file is never taken into memory for the sake of a few lines of it. What is not text is refused by its kind
 //! rather than shown as something it is not.
 
+mod blocks;
 mod kind;
 mod note;
 mod text;
 mod window;
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -23,10 +22,9 @@ use crate::wire::{
     ContentBlock, Details, Encoding, ImageSource, ReadDetails, ReadInput, ReadKind, escaped_len,
 };
 use crate::workspace::{OpenedFile, Stopped, Workspace};
+use blocks::{BlockReader, Patience, rest};
 use kind::FileKind;
 
-/// Bytes read between two looks at the stop signal.
-const BLOCK: usize = 64 * 1024;
 /// Bytes of an encoded result that are not block 0: ids of 128 characters, details and notes.
 const RESERVE: usize = 8 * 1024;
 
@@ -37,6 +35,8 @@ enum ReadError {
     Sentence(String),
     /// The stop signal came.
     Stopped(StopCause),
+    /// It would take waiting, for which this is not the place.
+    WouldWait,
 }
 
 /// Runs `read`.
@@ -47,14 +47,19 @@ pub async fn read(ctx: &Ctx, input: ReadInput) -> ToolOutput {
         max_result_bytes: ctx.max_result_bytes,
         input,
     };
-    match ctx
-        .workspace
-        .run_blocking(&ctx.stop, move |stop| job.run(stop))
-        .await
-    {
+    // A change of thread and back takes longer than a small file that is in memory already.
+    let done = match job.run_at_once(&ctx.stop) {
+        Err(ReadError::WouldWait) => {
+            let run = move |stop: &Stop| job.run(stop);
+            ctx.workspace.run_blocking(&ctx.stop, run).await
+        }
+        done => Ok(done),
+    };
+    match done {
         Ok(Ok(output)) => output,
         Ok(Err(ReadError::Sentence(sentence))) => ToolOutput::error(sentence),
         Ok(Err(ReadError::Stopped(cause))) | Err(Stopped(cause)) => ToolOutput::stopped(cause),
+        Ok(Err(ReadError::WouldWait)) => ToolOutput::error("the file could not be read; try again"),
     }
 }
 
@@ -66,25 +71,40 @@ struct Job {
 }
 
 impl Job {
+    /// Reads a file that is small and in memory; it never waits for a disk.
+    fn run_at_once(&self, stop: &Stop) -> Result<ToolOutput, ReadError> {
+        match self.workspace.open_cached_file(&self.input.path) {
+            Some(opened) if opened.len <= self.limits.read_inline_bytes => {
+                self.output(&opened, stop, Patience::None)
+            }
+            _ => Err(ReadError::WouldWait),
+        }
+    }
+
     fn run(&self, stop: &Stop) -> Result<ToolOutput, ReadError> {
         let opened = self
             .workspace
             .open_file(&self.input.path)
             .map_err(|error| ReadError::Sentence(error.to_string()))?;
-        let mut reader = BlockReader {
-            file: &opened.file,
-            stop,
-            buffer: vec![0; BLOCK],
-        };
+        self.output(&opened, stop, Patience::Any)
+    }
+
+    fn output(
+        &self,
+        opened: &OpenedFile,
+        stop: &Stop,
+        patience: Patience,
+    ) -> Result<ToolOutput, ReadError> {
+        let mut reader = BlockReader::new(opened, stop, patience);
         let head = reader
             .block()
             .map_err(|error| error.about(&opened.spelled))?
             .to_vec();
         match kind::of(&head) {
-            FileKind::Text => self.text(&opened, &head, &mut reader),
-            FileKind::Image(media_type) => self.image(&opened, &head, &mut reader, media_type),
-            FileKind::Utf16(encoding) => self.utf16(&opened, &head, &mut reader, encoding),
-            FileKind::Binary(name) => Err(ReadError::binary(&opened, name)),
+            FileKind::Text => self.text(opened, &head, &mut reader),
+            FileKind::Image(media_type) => self.image(opened, &head, &mut reader, media_type),
+            FileKind::Utf16(encoding) => self.utf16(opened, &head, &mut reader, encoding),
+            FileKind::Binary(name) => Err(ReadError::binary(opened, name)),
         }
     }
 
@@ -146,80 +166,6 @@ impl Job {
             details: Some(Details::Read(details)),
             stopped: None,
         })
-    }
-}
-
-/// Reads a file block by block, looking at the stop signal before each.
-struct BlockReader<'a> {
-    file: &'a File,
-    stop: &'a Stop,
-    buffer: Vec<u8>,
-}
-
-/// Why a block could not be read.
-#[derive(Debug)]
-enum BlockError {
-    Io(std::io::Error),
-    Stopped(StopCause),
-}
-
-impl BlockError {
-    fn about(self, path: &str) -> ReadError {
-        match self {
-            Self::Io(error) => ReadError::Sentence(format!("cannot read `{path}`: {error}")),
-            Self::Stopped(cause) => ReadError::Stopped(cause),
-        }
-    }
-}
-
-impl BlockReader<'_> {
-    /// Appends the next block; returns its size, nothing at the end of the file.
-    fn append(&self, out: &mut Vec<u8>) -> Result<usize, BlockError> {
-        if let Some(cause) = self.stop.cause() {
-            return Err(BlockError::Stopped(cause));
-        }
-        let mut block = self.file.take(BLOCK as u64);
-        block.read_to_end(out).map_err(BlockError::Io)
-    }
-
-    /// Returns the next block; an empty one at the end of the file.
-    fn block(&mut self) -> Result<&[u8], BlockError> {
-        if let Some(cause) = self.stop.cause() {
-            return Err(BlockError::Stopped(cause));
-        }
-        let mut filled = 0;
-        while let Some(room) = self
-            .buffer
-            .get_mut(filled..)
-            .filter(|room| !room.is_empty())
-        {
-            match self.file.read(room) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(BlockError::Io(error)),
-            }
-        }
-        Ok(self.buffer.get(..filled).unwrap_or_default())
-    }
-}
-
-/// Reads on to the end; nothing where the whole has more than `max` bytes.
-fn rest(
-    reader: &mut BlockReader<'_>,
-    head: &[u8],
-    max: usize,
-) -> Result<Option<Vec<u8>>, BlockError> {
-    let mut whole = head.to_vec();
-    loop {
-        if whole.len() > max {
-            return Ok(None);
-        }
-        let block = reader.block()?;
-        if block.is_empty() {
-            return Ok(Some(whole));
-        }
-        whole.extend_from_slice(block);
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Workspace(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     handle: OwnedFd,
+    /// Whether its file system never asks another machine or program.
+    is_local: bool,
     root: PathBuf,
     roots: Roots,
     shared: Arc<Shared>,
@@ -110,6 +112,7 @@ impl Workspace {
             locks: Arc::new(FileLocks::default()),
         };
         Ok(Self(Arc::new(Inner {
+            is_local: is_local(&handle),
             handle,
             root,
             roots,
@@ -126,6 +129,7 @@ impl Workspace {
         let roots = self.0.roots.below(&[&real, &spelled]);
         let root = PathBuf::from(std::ffi::OsStr::from_bytes(roots.canonical()));
         Ok(Self(Arc::new(Inner {
+            is_local: is_local(&handle),
             handle,
             root,
             roots,
@@ -143,10 +147,24 @@ impl Workspace {
         spelling::show(self.root().as_os_str().as_bytes()).into_owned()
     }
 
+    fn is_local(&self) -> bool {
+        self.0.is_local
+    }
+
     /// Returns how paths are confined here.
     pub fn confinement(&self) -> Confinement {
         self.0.shared.confinement
     }
+}
+
+/// Tells whether a directory's file system is one of those that keep everything on this machine; numbers from statfs(2).
+fn is_local(handle: &OwnedFd) -> bool {
+    const EXT4: i64 = 0xef53;
+    const XFS: i64 = 0x5846_5342;
+    const BTRFS: i64 = 0x9123_683e;
+    const TMPFS: i64 = 0x0102_1994;
+    rustix::fs::fstatfs(handle)
+        .is_ok_and(|stat| [EXT4, XFS, BTRFS, TMPFS].contains(&i64::from(stat.f_type)))
 }
 
 /// Asks the kernel whether it has `openat2`: some container runtimes forbid it.

@@ -147,12 +147,21 @@ impl Workspace {
         if file_type != FileType::RegularFile {
             return Err(self.spelled(&parsed).special(file_type));
         }
-        Ok(OpenedFile {
-            file: File::from(handle),
-            len: u64::try_from(stat.st_size).unwrap_or(0),
-            shown: parsed.shown(),
-            spelled: show(&parsed.bytes).into_owned(),
-        })
+        Ok(opened(&parsed, handle, &stat))
+    }
+
+    /// Opens a regular file for reading where that cannot wait: its path is known to the kernel, and its file system is
+    /// on this machine. Nothing where it could, or where [`Self::open_file`] would have something to say.
+    pub(crate) fn open_cached_file(&self, spelled: &str) -> Option<OpenedFile> {
+        if !self.is_local() || self.confinement() != Confinement::Openat2 {
+            return None;
+        }
+        let parsed = self.parse(spelled).ok()?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
+        let (handle, stat) = by_kernel(self.handle(), parsed.below(), flags, resolve, 1)?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        is_file.then(|| opened(&parsed, handle, &stat))
     }
 
     /// Opens a directory by a walk; returns its path with links resolved, and as spelled.
@@ -234,7 +243,13 @@ impl Workspace {
             flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC
         };
         if self.confinement() == Confinement::Openat2
-            && let Some(opened) = by_kernel(self.handle(), parsed.below(), flags)
+            && let Some(opened) = by_kernel(
+                self.handle(),
+                parsed.below(),
+                flags,
+                ResolveFlags::empty(),
+                ATTEMPTS,
+            )
         {
             return Ok(opened);
         }
@@ -287,13 +302,28 @@ pub(super) fn missing(place: &Place, names: &[Vec<u8>]) -> Fault {
     place.fault(names.first().map_or(&[], Vec::as_slice))
 }
 
+fn opened(parsed: &Parsed<'_>, handle: OwnedFd, stat: &Stat) -> OpenedFile {
+    OpenedFile {
+        file: File::from(handle),
+        len: u64::try_from(stat.st_size).unwrap_or(0),
+        shown: parsed.shown(),
+        spelled: show(&parsed.bytes).into_owned(),
+    }
+}
+
 /// Lets the kernel resolve the whole path; nothing where it refuses, be it for good or not.
-fn by_kernel(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Option<(OwnedFd, Stat)> {
+fn by_kernel(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    further: ResolveFlags,
+    attempts: usize,
+) -> Option<(OwnedFd, Stat)> {
     // A leading slash would be an absolute path to the kernel; here it is what is left after the root.
     let start = path.iter().position(|byte| *byte != b'/');
     let path = start.and_then(|start| path.get(start..)).unwrap_or(b".");
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    for _ in 0..ATTEMPTS {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | further;
+    for _ in 0..attempts {
         match openat2(root, path, flags, Mode::empty(), resolve) {
             Ok(handle) => return fstat(&handle).ok().map(|stat| (handle, stat)),
             // A rename nearby: the kernel cannot tell whether `..` stayed beneath.

@@ -2,8 +2,9 @@
 
 use encoding_rs::{UTF_16BE, UTF_16LE};
 
+use super::blocks::{BLOCK, BlockReader, rest};
 use super::window::{Bounds, Window};
-use super::{BLOCK, BlockReader, Job, ReadError, kind, note, rest};
+use super::{Job, ReadError, kind, note};
 use crate::tools::ToolOutput;
 use crate::tools::digest::sha256_hex;
 use crate::wire::{Details, Encoding, ReadDetails, ReadKind};

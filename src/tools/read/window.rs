@@ -66,7 +66,8 @@ impl Window {
             .min(lines.saturating_mul(USUAL_LINE));
         Self {
             bounds,
-            out: Vec::with_capacity(room),
+            // The reader asks for one byte more, to see the end.
+            out: Vec::with_capacity(room.saturating_add(1)),
             taken: 0,
             clips: Vec::new(),
             breaks: 0,
