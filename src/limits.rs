@@ -27,6 +27,9 @@ pub struct Limits {
     pub fragment_bytes: usize,
     /// Buffer for reading from and for writing to one socket.
     pub socket_buffer_bytes: usize,
+    /// Bytes asked of a socket at one time. The library clears as many before each read, so much more costs each small
+    /// message, and much less each large one.
+    pub socket_read_bytes: usize,
     /// Results written before a flush.
     pub write_batch: usize,
     /// How long a closed connection is waited for, so that the peer gets the close frame.
@@ -214,6 +217,7 @@ impl Default for Limits {
             max_outbound_bytes: 64 * MIB,
             fragment_bytes: 256 * KIB,
             socket_buffer_bytes: 64 * KIB,
+            socket_read_bytes: 8 * KIB,
             write_batch: 64,
             close_timeout: Duration::from_secs(1),
             control_lane: 1_024,

@@ -5,6 +5,7 @@
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Duration;
 
 use super::file::{self, Appended};
 use super::session::SessionJournal;
@@ -26,12 +27,19 @@ pub(super) enum Job {
     Flush(SyncSender<()>),
 }
 
+/// How long deliveries are gathered before they are written.
+const GATHER: Duration = Duration::from_millis(5);
+
 /// Jobs taken at one time; their records are one write.
 const BATCH: usize = 256;
 
 /// Does what comes until the journal has ended.
 pub(super) fn run(journal: &Weak<Inner>, jobs: &Receiver<Job>) {
     while let Ok(job) = jobs.recv() {
+        if matches!(job, Job::Delivered(..)) {
+            // Nobody waits for these, and waking this thread for each would cost the next call its turn.
+            std::thread::sleep(GATHER);
+        }
         let Some(inner) = journal.upgrade() else {
             return;
         };

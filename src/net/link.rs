@@ -23,7 +23,7 @@ pub type LinkError = SocketError;
 /// The library's own defaults leave the write buffer unbounded and refuse frames above 16 MiB.
 pub fn socket_config(limits: &Limits, max_message: usize) -> WebSocketConfig {
     WebSocketConfig::default()
-        .read_buffer_size(limits.socket_buffer_bytes)
+        .read_buffer_size(limits.socket_read_bytes)
         .write_buffer_size(limits.socket_buffer_bytes)
         .max_write_buffer_size(limits.socket_buffer_bytes + 2 * limits.fragment_bytes)
         .max_message_size(Some(max_message))

@@ -168,6 +168,20 @@ pub(super) fn any() -> bool {
     !matches!(waitid(WaitId::All, look), Err(rustix::io::Errno::CHILD))
 }
 
+/// Returns whether a command whose shell has been reaped can have left anything: at the price of one system call where
+/// this process has no children at all, and of a short file where all of them are other calls' shells.
+pub(super) fn may_have_adopted() -> bool {
+    if !any() {
+        return false;
+    }
+    // Whoever loses its parent becomes, at that moment, a child of this process's first thread, which starts no programs.
+    let Some(children) = table::children_of_first_thread() else {
+        return true;
+    };
+    let awaited = awaited();
+    !children.iter().all(|pid| awaited.contains(pid))
+}
+
 /// Returns whether the process was adopted: a child of ours that nobody here started.
 pub(super) fn is_adopted(entry: &Entry) -> bool {
     entry.ppid == std::process::id() && !awaited().contains(&entry.pid)

@@ -20,6 +20,9 @@ use crate::workspace::Workspace;
 /// Pipes full that are still taken when the time for draining is over, so that a busy machine loses nothing.
 const LAST_CHUNKS: usize = 16;
 
+/// What is asked of a pipe first.
+const FIRST_READ: usize = 4 * 1024;
+
 /// The output of one command.
 #[derive(Debug)]
 pub(super) struct Output {
@@ -73,12 +76,19 @@ impl Pipes {
     }
 
     /// Reads what is there; `false` where nothing is.
-    fn read(&mut self, stream: OutputStream, buffer: &mut Vec<u8>) -> bool {
+    fn read(&mut self, stream: OutputStream, buffer: &mut Vec<u8>, chunk: usize) -> bool {
         let place = match stream {
             OutputStream::Stdout => &mut self.stdout,
             OutputStream::Stderr => &mut self.stderr,
         };
+        // Most commands say little: the room for much comes once the room for little was filled.
+        let room = if buffer.len() == buffer.capacity() && !buffer.is_empty() {
+            chunk
+        } else {
+            buffer.capacity().max(FIRST_READ)
+        };
         buffer.clear();
+        buffer.reserve_exact(room);
         match place.as_ref().map(|end| end.try_read_buf(buffer)) {
             Some(Ok(got)) if got > 0 => true,
             Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => false,
@@ -91,10 +101,10 @@ impl Pipes {
 
     /// Reads and drops everything until every writer has closed them.
     pub(super) async fn discard(mut self, chunk: usize) {
-        let mut buffer = Vec::with_capacity(chunk);
+        let mut buffer = Vec::new();
         while !self.closed() {
             let stream = self.readable().await;
-            self.read(stream, &mut buffer);
+            self.read(stream, &mut buffer, chunk);
         }
     }
 }
@@ -120,7 +130,7 @@ impl Output {
             feed: Feed::new(&limits),
             progress,
             spill: None,
-            buffer: Vec::with_capacity(limits.pipe_chunk_bytes),
+            buffer: Vec::new(),
             workspace,
             limits,
         }
@@ -147,7 +157,8 @@ impl Output {
     }
 
     fn read(&mut self, stream: OutputStream) -> bool {
-        let got = self.pipes.read(stream, &mut self.buffer);
+        let chunk = self.limits.pipe_chunk_bytes;
+        let got = self.pipes.read(stream, &mut self.buffer, chunk);
         if got {
             self.take(stream);
         }

@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -151,16 +152,18 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
     let shell = shared.shell.as_deref().ok_or(RunError::NoShell)?;
     inner.check_room().await?;
     let login = shared.login.get(shell).await;
-    let cwd_path = rustix::fs::readlink(spec::own_descriptor(&spec.cwd), Vec::new())
-        .map_err(|error| RunError::Directory(error.into()))?;
+    let cwd_path = match &spec.cwd_path {
+        Some(known) => known.clone(),
+        None => rustix::fs::readlink(spec::own_descriptor(&spec.cwd), Vec::new())
+            .map(|path| OsString::from_vec(path.into_bytes()))
+            .map_err(|error| RunError::Directory(error.into()))?,
+    };
     let links = rustix::fs::fstat(&spec.cwd).map_or(0, |stat| stat.st_nlink);
     if links == 0 {
         return Err(RunError::Deleted);
     }
-    let cwd_path = std::os::unix::ffi::OsStringExt::from_vec(cwd_path.into_bytes());
-    let cwd_path: OsString = cwd_path;
     let mut command =
-        spec::command(shell, &spec, &cwd_path, &login, &inner.env).map_err(RunError::Failed)?;
+        spec::command(shell, &spec, cwd_path, &login, &inner.env).map_err(RunError::Failed)?;
     let tag = children::Tag::new();
     let spawned = children::spawn(&mut command, tag).map_err(|error| refusal(error, &spec))?;
     drop(command);

@@ -2,7 +2,7 @@
 //!
 //! It must never add text to a command, on whose lines it could be swallowed, nor look up a directory twice.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -20,6 +20,8 @@ pub(crate) struct Spec {
     pub(crate) command: String,
     /// Where.
     pub(crate) cwd: OwnedFd,
+    /// What that is called, where it is known; bash looks itself whether it is true.
+    pub(crate) cwd_path: Option<OsString>,
     /// Variables above all others.
     pub(crate) env: Vec<(OsString, OsString)>,
     /// When to end it.
@@ -40,7 +42,7 @@ const HIDE: &[u8] = b"unset -v REPLY;";
 pub(super) fn command(
     shell: &Path,
     spec: &Spec,
-    cwd_path: &OsStr,
+    cwd_path: OsString,
     login: &Env,
     session: &[(OsString, OsString)],
 ) -> io::Result<Command> {
@@ -53,7 +55,7 @@ pub(super) fn command(
         command.arg(FROM_STDIN).stdin(as_file(&spec.command)?);
     }
     let mut env = login.clone();
-    env.insert("PWD".into(), cwd_path.to_owned());
+    env.insert("PWD".into(), cwd_path);
     env.extend(session.iter().chain(&spec.env).cloned());
     base_env::drop_spare_locale(&mut env);
     command

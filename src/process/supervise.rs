@@ -178,7 +178,7 @@ async fn drain(output: &mut Output, limits: &Limits) {
 /// Decides about what is left when the shell has ended by itself.
 async fn settle(mut tree: Tree, short_lived: bool, around: &Surroundings) -> io::Result<Remains> {
     let session = &around.session;
-    if !children::any() {
+    if !children::may_have_adopted() {
         return Ok(Remains::default());
     }
     session.shared.watch_orphans();

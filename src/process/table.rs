@@ -144,6 +144,23 @@ pub(super) fn command_line(pid: u32) -> String {
     shown.trim().to_owned()
 }
 
+/// Returns the children of the first thread of this process; nothing where the kernel does not tell, see
+/// proc_pid_task_tid_children(5).
+pub(super) fn children_of_first_thread() -> Option<Vec<u32>> {
+    let mut buffer = [0; 4096];
+    let text = at(
+        &format!("self/task/{}/children", std::process::id()),
+        &mut buffer,
+    )?;
+    // A full buffer may hold half a list.
+    let text = std::str::from_utf8(text)
+        .ok()
+        .filter(|text| text.len() < 4096)?;
+    text.split_whitespace()
+        .map(|pid| pid.parse().ok())
+        .collect()
+}
+
 /// Returns the peak memory of this process.
 pub(super) fn own_peak_bytes() -> Option<u64> {
     let mut buffer = [0; 4096];

@@ -104,12 +104,8 @@ impl Tree {
         Vec::new()
     }
 
-    /// Returns what is left of a call whose shell has ended and been reaped within `short_lived`, at the price of a
-    /// few system calls where there is nothing to find.
+    /// Returns what is left of a call whose shell has ended and been reaped within `short_lived`.
     pub(super) fn left_over(&mut self, short_lived: bool) -> Vec<Entry> {
-        if !children::any() {
-            return Vec::new();
-        }
         // Numbers are given in ascending order, so the descendants of a call that has just begun lie above its
         // shell's, unless the count has started again from the bottom.
         let others = children::awaited_but(self.shell);

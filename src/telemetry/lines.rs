@@ -12,6 +12,10 @@ use std::time::Duration;
 /// Lines that wait while stderr is slow: the calls of some seconds, in a few hundred KiB. Further ones are dropped and counted.
 const WAITING_LINES: usize = 1_024;
 
+/// How long lines are gathered before they are written: a call that ends must not pay for waking the thread that writes
+/// about it, and those of a busy second are few writes.
+const GATHER: Duration = Duration::from_millis(5);
+
 /// How long the end of the process waits for the last lines.
 const FLUSH: Duration = Duration::from_millis(200);
 
@@ -46,15 +50,23 @@ pub(super) fn start() -> io::Result<(Lines, LogGuard)> {
 }
 
 fn write_all(receiver: &Receiver<Message>, dropped: &AtomicU64) {
-    while let Ok(message) = receiver.recv() {
-        match message {
-            // Where stderr is closed, there is nobody to tell.
-            Message::Line(line) => {
-                let _written = io::stderr().write_all(&line);
+    while let Ok(first) = receiver.recv() {
+        let waited_for = matches!(first, Message::Flush(_));
+        if !waited_for {
+            std::thread::sleep(GATHER);
+        }
+        let mut lines = Vec::new();
+        let mut flushes = Vec::new();
+        for message in std::iter::once(first).chain(receiver.try_iter().take(WAITING_LINES)) {
+            match message {
+                Message::Line(line) => lines.extend_from_slice(&line),
+                Message::Flush(done) => flushes.push(done),
             }
-            Message::Flush(done) => {
-                let _heard = done.try_send(());
-            }
+        }
+        // Where stderr is closed, there is nobody to tell.
+        let _written = io::stderr().write_all(&lines);
+        for done in flushes {
+            let _heard = done.try_send(());
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
