@@ -90,10 +90,12 @@ impl SessionJournal {
 
     /// Notes a further resume token. Never waits.
     pub fn token(&self, token: Digest) {
-        if let Written::No(tokens) = &mut *self.written() {
+        let mut written = self.written();
+        if let Written::No(tokens) = &mut *written {
             tokens.push(token);
             return;
         }
+        drop(written);
         self.0.journal.0.job(Job::Token(self.clone(), token));
     }
 
@@ -129,7 +131,10 @@ impl SessionJournal {
     }
 
     fn into_open<'r>(&self, frames: &mut Vec<u8>, record: impl FnOnce(u64) -> Record<'r>) {
-        if matches!(*self.written(), Written::Yes) {
+        let written = self.written();
+        let is_open = matches!(*written, Written::Yes);
+        drop(written);
+        if is_open {
             record(self.0.number).frame(frames);
         }
     }

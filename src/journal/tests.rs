@@ -54,8 +54,10 @@ fn the_session(recovered: Recovered) -> RecoveredSession {
     sessions.remove(0)
 }
 
+type Finished = (String, Option<Vec<u8>>, bool);
+
 /// What a session knows of its calls: finished ones with result and whether delivered, then the interrupted ones.
-fn known(session: &RecoveredSession) -> (Vec<(String, Option<Vec<u8>>, bool)>, Vec<String>) {
+fn known(session: &RecoveredSession) -> (Vec<Finished>, Vec<String>) {
     let finished = session.finished.iter().map(|one| {
         let result = one.result.as_ref().map(|bytes| bytes.to_vec());
         (one.id.to_string(), result, one.delivered)
