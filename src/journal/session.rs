@@ -119,7 +119,7 @@ impl SessionJournal {
 
     /// Spells that a call was delivered.
     pub(super) fn delivered_into(&self, call: &ToolCallId, frames: &mut Vec<u8>) {
-        self.into_open(frames, |session| Record::Delivered {
+        self.frame_if_open(frames, |session| Record::Delivered {
             session,
             call: call.as_str(),
         });
@@ -127,10 +127,10 @@ impl SessionJournal {
 
     /// Spells a further token.
     pub(super) fn token_into(&self, digest: Digest, frames: &mut Vec<u8>) {
-        self.into_open(frames, |session| Record::Token { session, digest });
+        self.frame_if_open(frames, |session| Record::Token { session, digest });
     }
 
-    fn into_open<'r>(&self, frames: &mut Vec<u8>, record: impl FnOnce(u64) -> Record<'r>) {
+    fn frame_if_open<'r>(&self, frames: &mut Vec<u8>, record: impl FnOnce(u64) -> Record<'r>) {
         let written = self.written();
         let is_open = matches!(*written, Written::Yes);
         drop(written);

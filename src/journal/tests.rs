@@ -1,5 +1,10 @@
 //! The journal alone: what it holds after each kind of end.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test looks at files from outside, and waits until something has aged"
+)]
+
 use std::fs::{OpenOptions, read, write};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -414,15 +419,11 @@ fn resident_mib() -> f64 {
     kib / 1_024.0
 }
 
-/// A million finished calls in a hundred sessions: file, memory and the next start stay small.
+/// Far more calls than are remembered, in a hundred sessions: file, memory and the next start stay small. The bench measures
+/// a million of them.
 #[test]
-fn a_million_calls_leave_a_small_file_and_a_quick_start() {
-    const CALLS: usize = 1_000_000;
-    let calls = if std::env::var_os("RUN_SLOW_TESTS").is_some() {
-        CALLS
-    } else {
-        CALLS / 20
-    };
+fn calls_without_end_leave_a_small_file_and_a_quick_start() {
+    let calls = 50_000;
     let directory = TempDir::new().unwrap();
     let (journal, _) = open(directory.path());
     let sessions: Vec<_> = (0..100)
