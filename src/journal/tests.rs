@@ -419,7 +419,7 @@ fn resident_mib() -> f64 {
     kib / 1_024.0
 }
 
-/// Far more calls than are remembered, in a hundred sessions: file, memory and the next start stay small. The bench measures
+/// Many calls in a hundred sessions: file, memory and the next start stay small. The bench measures
 /// a million of them.
 #[test]
 fn calls_without_end_leave_a_small_file_and_a_quick_start() {
