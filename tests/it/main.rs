@@ -26,6 +26,7 @@ mod support;
 
 mod background;
 mod bash;
+mod bounds;
 mod cli;
 mod codec;
 mod connect;
