@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::dispatch::{Facts, Harnesses, Hub, Rooms, ToolPolicy, Toolbox, offer};
+use crate::health::Phase;
 use crate::limits::Limits;
 use crate::net::{Access, IoThread, Target};
 use crate::process::{ProcessConfig, Processes};
@@ -195,6 +196,11 @@ impl Daemon {
         }
     }
 
+    /// Returns the hub, to be looked at while the daemon runs.
+    pub fn hub(&self) -> Hub {
+        self.hub.clone()
+    }
+
     /// Serves until `stop`, whose reason is told to the harnesses, then stops in order; `hurry` shortens that.
     ///
     /// # Errors
@@ -228,6 +234,7 @@ impl Daemon {
                 self.hub.expire_sessions();
             }
         };
+        self.hub.health().set_phase(Phase::Serving);
         let reason = tokio::select! {
             reason = stop => reason,
             failed = connections.ended() => return failed,

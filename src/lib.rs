@@ -38,6 +38,7 @@
 //!
 //! `tests/it/tidy.rs` holds these.
 
+pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod daemon;

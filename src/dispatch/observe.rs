@@ -8,6 +8,7 @@ use super::{Hub, Tool};
 use crate::health::{Health, Phase};
 use crate::metrics::Metrics;
 use crate::wire::{ErrorCode, Outcome, SessionId, ToolCall, ToolCallId, TraceParent};
+use crate::workspace::Workspace;
 
 /// How much there is of what comes and goes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,6 +53,11 @@ impl Hub {
     /// Returns the health of this daemon.
     pub fn health(&self) -> &Arc<Health> {
         &self.0.health
+    }
+
+    /// Returns the root workspace.
+    pub fn workspace(&self) -> &Workspace {
+        &self.0.rooms.workspace
     }
 
     /// Counts what comes and goes.

@@ -152,7 +152,11 @@ fn after_end(end: &End) -> Next {
 }
 
 fn after_failure(error: &DialError) -> Next {
-    let reason = crate::telemetry::chain(error);
+    let reason = match error {
+        // Its body is the peer's text, which is not for the log.
+        DialError::Refused { .. } => why_not_made(error),
+        _ => crate::telemetry::chain(error),
+    };
     match error {
         DialError::Refused {
             status: 401 | 403, ..

@@ -37,6 +37,7 @@ pub use session::SessionProcesses;
 pub(crate) use session::{Call, RunError};
 pub(crate) use spec::Spec;
 pub(crate) use supervise::Finished;
+pub use usage::{OwnUsage, own_usage};
 
 use crate::limits::Limits;
 use login_env::LoginEnv;
