@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +78,19 @@ impl Machine {
     /// Returns what would be advertised under a policy.
     pub fn offer(&self, policy: &ToolPolicy) -> CapabilitiesUpdate {
         offer(policy, &self.facts, &self.limits)
+    }
+
+    /// Returns the shell's absolute path, where there is one.
+    pub fn shell(&self) -> Option<&Path> {
+        self.facts.processes.shell()
+    }
+
+    /// Runs the login shell once and returns how long its environment took.
+    ///
+    /// # Errors
+    /// There is no shell, or its start-up files fail or hang.
+    pub async fn login_time(&self) -> io::Result<Duration> {
+        self.facts.processes.login_time().await
     }
 
     fn hub(

@@ -4,7 +4,7 @@
 //! Nothing a peer writes becomes a name or a label here. The `metrics` facade is not used: its recorder is one for the whole
 //! process, and its Prometheus exporter keeps every sample of a histogram until somebody asks.
 
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::wire::{ErrorCode, Outcome};
@@ -88,9 +88,7 @@ impl ToolCalls {
 
     /// Returns how many ended so.
     pub fn count(&self, outcome: Outcome) -> u64 {
-        self.outcomes
-            .get(outcome as usize)
-            .map_or(0, Counter::get)
+        self.outcomes.get(outcome as usize).map_or(0, Counter::get)
     }
 }
 

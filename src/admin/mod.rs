@@ -36,7 +36,9 @@ pub struct AdminError {
 
 /// The running admin port. Dropped, it closes with all its connections.
 #[derive(Debug)]
-pub struct AdminThread(DropGuard);
+pub struct AdminThread {
+    _stop: DropGuard,
+}
 
 impl AdminPort {
     /// Binds the address.
@@ -82,6 +84,8 @@ impl AdminPort {
                 // A look at a hung mount must not hold up the exit.
                 runtime.shutdown_background();
             })?;
-        Ok(AdminThread(stop.drop_guard()))
+        Ok(AdminThread {
+            _stop: stop.drop_guard(),
+        })
     }
 }

@@ -141,11 +141,7 @@ fn amounts(page: &mut Page, hub: &Hub) {
             "Calls that have no answer yet.",
             amounts.running_calls,
         ),
-        (
-            "bma_executor_sessions",
-            "Open sessions.",
-            amounts.sessions,
-        ),
+        ("bma_executor_sessions", "Open sessions.", amounts.sessions),
         (
             "bma_executor_connections",
             "Harness connections.",
@@ -211,7 +207,11 @@ fn traffic(page: &mut Page, metrics: &Metrics) {
 fn journal(page: &mut Page, metrics: &Metrics) {
     let journal = &metrics.journal;
     let name = "bma_executor_journal_mode";
-    page.family(name, "gauge", "Where the journal is; 1 for the mode it is in.");
+    page.family(
+        name,
+        "gauge",
+        "Where the journal is; 1 for the mode it is in.",
+    );
     for (mode, is) in [
         ("disk", journal.is_on_disk()),
         ("memory", !journal.is_on_disk()),
@@ -262,11 +262,7 @@ fn process(page: &mut Page, metrics: &Metrics) {
             "Descriptors that the daemon may have open.",
             usage.most_descriptors,
         ),
-        (
-            "process_threads",
-            "Threads of the daemon.",
-            usage.threads,
-        ),
+        ("process_threads", "Threads of the daemon.", usage.threads),
     ] {
         // What cannot be known is left out rather than shown as a number.
         if let Some(value) = value {

@@ -2,7 +2,9 @@
 
 use crate::stop::StopCause;
 use crate::tools::ToolOutput;
-use crate::wire::{ContentBlock, Details, ErrorBody, ErrorCode, Outcome, SessionId, ToolCallId, ToolResult};
+use crate::wire::{
+    ContentBlock, Details, ErrorBody, ErrorCode, Outcome, SessionId, ToolCallId, ToolResult,
+};
 
 use super::Tool;
 

@@ -65,10 +65,7 @@ impl Hub {
         let slots = self.0.slots.available_permits();
         let mut amounts = Amounts {
             running_calls: self.0.limits.max_concurrent_calls.saturating_sub(slots),
-            kept_result_bytes: self
-                .0
-                .kept_bytes
-                .load(std::sync::atomic::Ordering::Relaxed),
+            kept_result_bytes: self.0.kept_bytes.load(std::sync::atomic::Ordering::Relaxed),
             ..Amounts::default()
         };
         let mut state = self.state();

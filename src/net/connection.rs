@@ -46,7 +46,11 @@ impl End {
 }
 
 /// Serves one connection until it ends.
-pub(super) async fn run<S>(mut socket: Socket<S>, connection: Connection, limits: &Arc<Limits>) -> End
+pub(super) async fn run<S>(
+    mut socket: Socket<S>,
+    connection: Connection,
+    limits: &Arc<Limits>,
+) -> End
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

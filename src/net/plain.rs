@@ -12,7 +12,8 @@ use tokio_tungstenite::tungstenite::error::ProtocolError;
 
 use super::link::Link;
 
-const SENTENCE: &str = "this port speaks WebSocket only (bma.executor.v1.1); a request must ask for the upgrade\n";
+const SENTENCE: &str =
+    "this port speaks WebSocket only (bma.executor.v1.1); a request must ask for the upgrade\n";
 
 /// A second descriptor of a socket whose handshake goes on.
 #[derive(Debug)]

@@ -38,9 +38,7 @@ pub(super) async fn keep_connected(
             Ok(socket) => {
                 tracing::info!(harness = target.shown(), "connected to the harness");
                 let connection = hub.attach();
-                hub.metrics()
-                    .reconnects
-                    .add(u64::from(connections > 0));
+                hub.metrics().reconnects.add(u64::from(connections > 0));
                 connections += 1;
                 hub.health().set_harness(Harness::Connected);
                 let heard = connection.heard();
