@@ -24,14 +24,18 @@
 
 mod support;
 
+mod admin;
 mod background;
 mod bash;
+mod call_log;
 mod cli;
 mod codec;
+mod configuration;
 mod connect;
 mod contracts;
 mod daemon;
 mod delivery;
+mod doctor;
 mod environment;
 mod file_faults;
 mod file_huge;
@@ -44,8 +48,14 @@ mod files;
 mod flood;
 mod flow;
 mod handshake;
+mod healthcheck;
+mod limits_table;
 mod malformed;
+mod plain_http;
+mod readme;
+mod redaction;
 mod ripgrep;
+mod scant;
 mod search;
 mod search_huge;
 mod search_shapes;
