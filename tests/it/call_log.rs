@@ -3,8 +3,8 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::SOON;
 use crate::support::binary::start_server;
+use crate::support::{Client, SOON};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -17,18 +17,8 @@ fn calls(log: &str) -> Vec<Value> {
         .collect()
 }
 
-#[tokio::test]
-async fn every_call_has_one_line_whatever_became_of_it() {
-    let mut server = start_server(&[
-        "--no-key",
-        "--log-format",
-        "json",
-        "--disable",
-        "glob",
-        "--max-concurrent-calls",
-        "1",
-    ]);
-    let mut client = server.connect().await;
+/// Calls that end in every way there is, one after the other.
+async fn make_calls(mut client: Client) {
     client.bash("exit 3").await;
     client
         .call("bash", json!({"command": "sleep 7464", "timeout_ms": 50}))
@@ -58,6 +48,20 @@ async fn every_call_has_one_line_whatever_became_of_it() {
         )
         .await;
     client.expect_result(&late).await;
+}
+
+#[tokio::test]
+async fn every_call_has_one_line_whatever_became_of_it() {
+    let mut server = start_server(&[
+        "--no-key",
+        "--log-format",
+        "json",
+        "--disable",
+        "glob",
+        "--max-concurrent-calls",
+        "1",
+    ]);
+    make_calls(server.connect().await).await;
     server.send_signal(Signal::TERM);
     let (_, log) = server.expect_end(SOON);
     let calls = calls(&log);

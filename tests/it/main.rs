@@ -54,6 +54,7 @@ mod malformed;
 mod plain_http;
 mod readme;
 mod redaction;
+mod redaction_dialled;
 mod ripgrep;
 mod scant;
 mod search;

@@ -1,16 +1,8 @@
 //! Nothing that a peer, a command or the environment says reaches the log, at any level and in either form.
 
-use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::net::SocketAddr;
 
-use bma_executor::config::Settings;
-use bma_executor::dispatch::{Run, ToolInput, Toolbox};
-use bma_executor::process::unmarked;
-use bma_executor::telemetry::{LogFormat, LogLevel, init};
-use bma_executor::tools::Ctx;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
@@ -18,16 +10,16 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use crate::support::SOON;
 use crate::support::binary::{command, start_scratch, start_server_by};
 use crate::support::client::{Client, open};
-use crate::support::executor::{Options, start_executor_with};
-use crate::support::watched::{Log, exchange};
+use crate::support::watched::exchange;
 
 /// What every secret of these tests holds.
 const SECRET: &str = "pl4nted";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+/// Fails where a log holds a secret.
 #[track_caller]
-fn check(log: &str, what: &str) {
+pub fn check(log: &str, what: &str) {
     let leaks: Vec<_> = log
         .lines()
         .filter(|line| line.to_lowercase().contains(SECRET))
@@ -36,13 +28,14 @@ fn check(log: &str, what: &str) {
 }
 
 /// A secret of its own name, so that a leak tells where it came from.
-fn secret(name: &str) -> String {
+pub fn secret(name: &str) -> String {
     format!("{SECRET}-{name}")
 }
 
 /// Calls and messages with a secret in every place that there is.
 async fn plant(mut client: Client, address: SocketAddr, key: &str) {
-    let params = json!({"session_id": secret_free("s-1"), "env": {"V": secret("session-env")}, "workspace": "."});
+    let params =
+        json!({"session_id": "s-1", "env": {"V": secret("session-env")}, "workspace": "."});
     client.send("session.open", params).await;
     client.expect("session.opened").await;
     for (tool, input) in [
@@ -95,6 +88,12 @@ async fn plant(mut client: Client, address: SocketAddr, key: &str) {
             .await;
         client.expect_result(&id).await;
     }
+    plant_messages(client).await;
+    plant_handshakes(address, key).await;
+}
+
+/// Messages that are none, and a cancel and a close with words in them.
+async fn plant_messages(mut client: Client) {
     let id = client
         .send_call(
             "bash",
@@ -136,6 +135,10 @@ async fn plant(mut client: Client, address: SocketAddr, key: &str) {
         reason: secret("close").into(),
     };
     client.send_message(Message::Close(Some(frame))).await;
+}
+
+/// Requests with secrets in every part, a wrong key, and a message that is too large.
+async fn plant_handshakes(address: SocketAddr, key: &str) {
     for (shown, headers) in [
         (Some(secret("wrong-key")), vec![]),
         (Some(key.to_owned()), vec![("origin", secret("origin"))]),
@@ -171,11 +174,6 @@ async fn plant(mut client: Client, address: SocketAddr, key: &str) {
     bad.send_message(Message::text("x".repeat(17 << 20) + SECRET))
         .await;
     bad.expect_close().await;
-}
-
-/// Ids are in the log; this one is no secret.
-fn secret_free(id: &str) -> &str {
-    id
 }
 
 #[tokio::test]
@@ -237,134 +235,4 @@ async fn the_log_of_serve_holds_no_secret_at_any_level() {
             );
         }
     }
-}
-
-#[test]
-fn the_log_of_connect_holds_nothing_of_the_url_or_of_the_harness() {
-    let refusing = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = refusing.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for (number, stream) in refusing.incoming().enumerate() {
-            let mut stream: TcpStream = stream.unwrap();
-            let mut head = [0; 2048];
-            let _read = std::io::Read::read(&mut stream, &mut head);
-            let body = secret("body");
-            let _sent = match number % 3 {
-                0 => write!(
-                    stream,
-                    "HTTP/1.1 500 {body}\r\n{body}: {body}\r\nContent-Length: {}\r\n\r\n{body}",
-                    body.len()
-                ),
-                1 => write!(stream, "{body} is no HTTP\r\n\r\n"),
-                _ => write!(
-                    stream,
-                    "HTTP/1.1 403 No\r\nContent-Length: {}\r\n\r\n{body}",
-                    body.len()
-                ),
-            };
-        }
-    });
-    for (level, format) in [
-        ("trace", "text"),
-        ("trace", "json"),
-        ("info", "text"),
-        ("info", "json"),
-    ] {
-        let scratch = start_scratch();
-        let mut dialler = command(scratch.path());
-        let dialler = dialler
-            .args(["connect", "--log-level", level, "--log-format", format])
-            .env(
-                "BMA_HARNESS_URL",
-                format!("ws://{0}:{0}@127.0.0.1:{port}/{0}?{0}={0}", secret("url")),
-            )
-            .env("BMA_ENVIRONMENT_KEY", secret("environment-key"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = unmarked(|| dialler.spawn()).unwrap();
-        let log = Log::of(child.stderr.take().unwrap());
-        log.expect_line("refuses the credentials");
-        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-        assert!(child.wait().unwrap().success());
-        check(&log.text(), &format!("connect, {level}, {format}"));
-    }
-}
-
-/// Panics with a secret, wherever it is called.
-#[derive(Debug)]
-struct Panicking;
-
-impl Toolbox for Panicking {
-    fn run(&self, _: Ctx, input: ToolInput) -> Run {
-        Box::pin(async move { panic!("{} {input:?}", secret("panic")) })
-    }
-}
-
-/// Set for the child that [`a_panic_is_logged_without_its_text`] starts, to the form of its log.
-const CHILD: &str = "REDACTION_TEST_LOG";
-
-#[tokio::test]
-async fn a_panic_is_logged_without_its_text() {
-    let Some(format) = std::env::var_os(CHILD) else {
-        for format in ["text", "json"] {
-            let mut again = Command::new(std::env::current_exe().unwrap());
-            let again = again
-                .args([
-                    "--exact",
-                    "redaction::a_panic_is_logged_without_its_text",
-                    "--nocapture",
-                ])
-                .env(CHILD, format)
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped());
-            let ended = unmarked(|| again.spawn())
-                .unwrap()
-                .wait_with_output()
-                .unwrap();
-            let log = String::from_utf8(ended.stderr).unwrap();
-            assert!(ended.status.success(), "{log}");
-            check(&log, format);
-            assert!(
-                log.contains("a panic was caught") && log.contains("internal"),
-                "{log}"
-            );
-        }
-        return;
-    };
-    let format = if format == "json" {
-        LogFormat::Json
-    } else {
-        LogFormat::Text
-    };
-    let _log = init(format, LogLevel::Trace).unwrap();
-    let executor = start_executor_with(Options {
-        toolbox: Arc::new(Panicking),
-        ..Options::default()
-    });
-    let mut client = executor.connect().await;
-    let failed = client.call("read", json!({"path": secret("path")})).await;
-    failed.check_failed("internal", &[]);
-}
-
-#[test]
-fn what_is_shown_for_debugging_holds_no_key() {
-    let settings = Settings {
-        harness_url: Some(String::new()),
-        ..Settings::default()
-    };
-    assert!(format!("{settings:?}").contains("harness_url"));
-    let access = bma_executor::net::Access {
-        key: Some(secret("key")),
-        allowed_origins: Vec::new(),
-    };
-    let target = bma_executor::net::Target::new(
-        &format!("ws://{0}:{0}@127.0.0.1:1/{0}?{0}", secret("url")),
-        Some(secret("key-of-the-target")),
-        None,
-    )
-    .unwrap();
-    check(
-        &format!("{access:?}{target:?}{}", target.shown()),
-        "debug forms",
-    );
 }
