@@ -11,6 +11,7 @@
 //!                            └► wire ◄┘ (types only)
 //!                                     └► journal
 //! harness ─► wire, net::link      (the other end: `call`, `demo`)
+//! cli ─► admin ─► dispatch        (looks at the hub; its own thread)
 //! ```
 //! - `cli`: the subcommands. The only room that prints, exits and reads the environment.
 //! - `config`: one checked configuration from flags, environment and file. `limits`: every bound of the daemon.
@@ -21,11 +22,12 @@
 //! - `workspace`: paths below an open directory, reads, atomic replacement, walks.
 //! - `process`: one supervised tree of processes per command, login environment, output, orphans.
 //! - `journal`: which calls began and what they came to, for the next daemon over the same workspace.
+//! - `admin`: the admin port: whether the daemon lives, is ready, and what it has counted.
 //! - `wire`: what crosses the socket, as types.
 //! - `harness`: a small client.
 //! - `state`: the state directory and keys. `secret`: random tokens and their comparison.
-//! - `stop`, `progress`, `shutdown`, `telemetry`: leaves that anybody may use: why a call ends early, what it tells
-//!   meanwhile, the process's signals, logs.
+//! - `stop`, `progress`, `shutdown`, `telemetry`, `metrics`, `health`: leaves that anybody may use: why a call ends early,
+//!   what it tells meanwhile, the process's signals, logs, counters, whether calls can be taken.
 //!
 //! # One call
 //! `net/connection` reads a frame, `wire/codec` types it, `dispatch/receive` routes it, `dispatch/admit` reserves its
@@ -40,13 +42,16 @@
 //!
 //! `tests/it/tidy.rs` holds these.
 
+pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod dispatch;
 pub mod harness;
+pub mod health;
 pub mod journal;
 pub mod limits;
+pub mod metrics;
 pub mod net;
 pub mod process;
 pub mod progress;

@@ -94,17 +94,33 @@ pub(super) fn key_to_ask_for(
 ) -> Result<(Option<String>, Result<StateDir, StateError>), Failure> {
     let key = match &config.key {
         KeySource::None => None,
-        KeySource::File(path) => Some(state::read_key(path)?),
+        KeySource::File(path) => {
+            warn_of_wide_mode(path);
+            Some(state::read_key(path)?)
+        }
         KeySource::Default => {
             let key = key_of_environment()?;
             if key.is_none() {
                 let state = state?;
-                return Ok((Some(state.key()?), Ok(state)));
+                let key = state.key()?;
+                warn_of_wide_mode(&state.key_path());
+                return Ok((Some(key), Ok(state)));
             }
             key
         }
     };
     Ok((key, state))
+}
+
+/// Says in the log where others than the executor's user can read the key.
+pub(super) fn warn_of_wide_mode(file: &Path) {
+    if let Some(mode) = state::wide_mode(file) {
+        let mode = format!("{mode:04o}");
+        tracing::warn!(
+            mode,
+            "the key file may be read by others; set its mode to 0600"
+        );
+    }
 }
 
 /// Lets a target trust the certificates in a file.
@@ -136,4 +152,37 @@ pub(super) fn key_of_environment() -> Result<Option<String>, Failure> {
             "{KEY_VARIABLE} must be 16 to 4096 visible ASCII characters"
         ))
     })
+}
+
+/// Returns the time zone that the environment names.
+pub(super) fn time_zone() -> Option<String> {
+    variable("TZ").map(|name| name.to_string_lossy().into_owned())
+}
+
+/// Returns a limit of this process's control group, or of the whole machine where it is its root.
+pub(super) fn limit_of_group(name: &str) -> Option<u64> {
+    let groups = kernel_text("/proc/self/cgroup")?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let own = Path::new("/sys/fs/cgroup").join(own.trim_start_matches('/'));
+    // A container may see its own group as the root.
+    let read = |group: &Path| kernel_text(group.join(name))?.trim().parse().ok();
+    read(&own).or_else(|| read(Path::new("/sys/fs/cgroup")))
+}
+
+/// Returns how many bytes of memory the machine can still give.
+pub(super) fn available_memory() -> Option<u64> {
+    let text = kernel_text("/proc/meminfo")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "these are the kernel's words about this process, not a workspace's"
+)]
+fn kernel_text(path: impl AsRef<Path>) -> Option<String> {
+    std::fs::read_to_string(path).ok()
 }

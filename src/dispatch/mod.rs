@@ -15,6 +15,7 @@ mod deliver;
 mod fit;
 mod hold;
 mod kept;
+mod observe;
 mod outbox;
 mod receive;
 mod registry;
@@ -34,11 +35,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
 pub use capabilities::{Facts, ToolPolicy, offer};
+pub use observe::Amounts;
 pub use outbox::{CloseFrame, Outbox, Outgoing, Receipt};
 pub use toolbox::{BuiltIn, Run, Tool, ToolInput, Toolbox};
 
+use crate::health::Health;
 use crate::journal::{Journal, Recovered};
 use crate::limits::Limits;
+use crate::metrics::Metrics;
 use crate::process::Processes;
 use crate::wire::{AdvertisedLimits, CapabilitiesUpdate, ExecutorInfo, Hello, SessionId};
 use crate::workspace::Workspace;
@@ -88,6 +92,8 @@ struct Inner {
     /// Where calls run. Connections have a thread of their own, so that no amount of work keeps a ping waiting.
     workers: Handle,
     accounts: Accounts,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
 }
 
 #[derive(Debug)]
@@ -161,6 +167,11 @@ impl Connection {
         self.peer.heartbeat.subscribe()
     }
 
+    /// Returns the counters of the daemon.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        self.hub.metrics()
+    }
+
     /// Returns whether a valid message has come, as it changes.
     pub fn heard(&self) -> Heard {
         self.peer.heard.clone()
@@ -229,6 +240,8 @@ impl Hub {
             calls: TaskTracker::new(),
             workers: Handle::current(),
             accounts: Accounts::default(),
+            metrics: Arc::new(Metrics::new(Tool::ALL.len())),
+            health: Arc::default(),
         }));
         hub.restore(recovered);
         Ok(hub)
@@ -266,6 +279,7 @@ impl Hub {
             peer.outbox.close(1001, "the executor stops");
         }
         drop(state);
+        self.0.metrics.connections.add(1);
         Connection {
             hub: self.clone(),
             id,

@@ -154,6 +154,10 @@ impl Sessions {
         self.open.get_mut(id)
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = &Session> {
+        self.open.values()
+    }
+
     pub(super) fn ids(&self) -> Vec<SessionId> {
         self.open.keys().cloned().collect()
     }

@@ -30,6 +30,7 @@ use tokio::sync::watch;
 pub use session::SessionJournal;
 
 use crate::limits::Limits;
+use crate::metrics::JournalCounts;
 use crate::wire::{SessionId, ToolCallId};
 use file::Appended;
 use record::Record;
@@ -55,6 +56,7 @@ struct Inner {
     /// Whether that thread has been asked to write the file anew.
     renewing: AtomicBool,
     next_session: AtomicU64,
+    counts: JournalCounts,
 }
 
 /// What a session is, as far as it outlives the daemon.
@@ -118,12 +120,18 @@ impl Journal {
             jobs: None,
             renewing: AtomicBool::new(false),
             next_session: AtomicU64::new(1),
+            counts: JournalCounts::default(),
         }))
     }
 
     /// Returns why nothing is kept, where that is so.
     pub fn lost(&self) -> Option<String> {
         self.0.lost.borrow().clone()
+    }
+
+    /// Returns what was written since the start.
+    pub fn counts(&self) -> &JournalCounts {
+        &self.0.counts
     }
 
     /// Waits until nothing is kept any more, and returns why.
@@ -197,8 +205,11 @@ impl Inner {
         let (length, renew_at) = (file.length, file.renew_at);
         drop(guard);
         if let Err(error) = done {
+            self.counts.errors.add(1);
             return self.lose(&format!("the journal could not be written: {error}"));
         }
+        self.counts.writes.add(1);
+        self.counts.bytes.add(frames.len() as u64);
         if length > self.limits.journal_most_bytes {
             return self.lose("the journal has grown too long, and could not be written anew");
         }

@@ -16,6 +16,7 @@ use super::replay::{SessionState, State};
 use super::session::SessionJournal;
 use super::{Inner, Journal, Recovered, RecoveredCall, RecoveredSession, now_ms, worker};
 use crate::limits::Limits;
+use crate::metrics::JournalCounts;
 
 impl Journal {
     /// Opens the journal in a directory that no other daemon uses, and returns what it held of the same workspace.
@@ -70,6 +71,7 @@ fn open(
         jobs: Some(sender),
         renewing: AtomicBool::new(false),
         next_session: AtomicU64::new(state.next_session),
+        counts: JournalCounts::default(),
     }));
     let weak = Arc::downgrade(&journal.0);
     std::thread::Builder::new()

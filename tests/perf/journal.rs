@@ -35,7 +35,7 @@ pub(crate) fn measure(table: &mut Table) {
         );
         digest[..8].copy_from_slice(&at.to_le_bytes());
         session.started(&call, &digest);
-        session.finished(&call, &digest, &result);
+        session.finished(&call, &digest, Some(&result));
         session.delivered(&call);
         if at % 10_000 == 0 {
             longest = longest.max(size());
