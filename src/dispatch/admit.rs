@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::registry::{Admission, Digest};

@@ -1,6 +1,6 @@
 //! How a session ends: its calls are stopped, its processes ended, its holder told.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::hold::in_use;
 use super::session::SessionRefused;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::answer::too_large;
 use super::outbox::Receipt;

@@ -24,10 +24,11 @@ mod toolbox;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 pub use capabilities::{Facts, ToolPolicy, offer};

@@ -4,7 +4,9 @@
 //! model. They are what keeps a call from being run twice (protocol section 7).
 
 use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::wire::{SessionId, ToolCallId};
 

@@ -2,10 +2,9 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant as TokioInstant, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::Hub;
 use super::answer::Answer;
@@ -114,7 +113,7 @@ impl Ticket {
         let Deadline::At(deadline) = deadline else {
             return tool.await;
         };
-        let mut deadline = pin!(sleep_until(TokioInstant::from_std(deadline)));
+        let mut deadline = pin!(sleep_until(deadline));
         tokio::select! {
             biased; // A tool that is always ready must not outlive its deadline.
             () = &mut deadline => {}

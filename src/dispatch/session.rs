@@ -1,8 +1,8 @@
 //! The table of sessions: which exist, and which connection holds each.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
 
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::PeerId;

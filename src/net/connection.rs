@@ -1,12 +1,12 @@
 //! One connection: a task that reads and never waits, and a task that writes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame as WireClose;
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
@@ -20,7 +20,7 @@ type Socket<S> = WebSocketStream<Link<S>>;
 
 /// How a connection ended.
 #[derive(Debug)]
-pub(super) enum End {
+pub enum End {
     /// The peer closed it, with this code where it gave one.
     Closed(Option<u16>),
     /// This side closed it.
@@ -45,8 +45,11 @@ impl End {
     }
 }
 
-/// Serves one connection until it ends.
-pub(super) async fn run<S>(socket: Socket<S>, connection: Connection, limits: &Arc<Limits>) -> End
+/// Serves one connection over any byte stream until it ends. The handshake has been made.
+///
+/// # Cancel safety
+/// None: dropped, it leaves its writer behind until that fails.
+pub async fn run<S>(socket: Socket<S>, connection: Connection, limits: &Arc<Limits>) -> End
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -109,8 +112,9 @@ where
     loop {
         let silence = 2 * *connection.heartbeat().borrow();
         let message = tokio::select! {
+            biased; // What has arrived is a sign of life, however late it is looked at.
             message = stream.next() => message,
-            () = sleep_until((last_read.at() + silence).into()) => {
+            () = sleep_until(last_read.at() + silence) => {
                 if last_read.at() + silence <= Instant::now() {
                     return End::Dead;
                 }
@@ -169,7 +173,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
                     return End::Closed(None);
                 }
                 Ok(()) = heartbeat.changed() => continue,
-                () = sleep_until((pinged + interval).into()) => None,
+                () = sleep_until(pinged + interval) => None,
                 next = connection.outbox().next() => Some(next),
             };
             let written = if let Some(next) = next {

@@ -11,6 +11,7 @@ mod link;
 mod reconnect;
 
 pub use accept::Access;
+pub use connection::{End, run as serve_connection};
 pub use dial::{DialError, Dialled, Target, TargetError};
 pub use io_thread::IoThread;
 pub use link::{Link, LinkError, socket_config};

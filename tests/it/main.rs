@@ -50,5 +50,6 @@ mod search;
 mod search_huge;
 mod search_shapes;
 mod sessions;
+mod simulation;
 mod stress;
 mod tidy;

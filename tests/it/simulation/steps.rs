@@ -1,0 +1,135 @@
+//! The steps of a schedule, and how likely each is.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::schedule::Schedule;
+
+impl Schedule<'_> {
+    /// Draws a step and takes it.
+    pub(super) async fn step(&mut self) {
+        let usable = self.harness.usable();
+        let Some(connection) = self.random.pick(&usable) else {
+            self.connect();
+            return;
+        };
+        let calls = self.harness.model.calls.len();
+        let call = if calls == 0 {
+            0
+        } else {
+            self.random.below(calls)
+        };
+        match self.random.below(100) {
+            0..30 => {
+                let session = self.session_for(connection);
+                self.call(connection, session);
+            }
+            30..38 if calls > 0 => self.harness.send_call(connection, call),
+            38..40 if calls > 0 => self.send_conflict(connection, call),
+            40..47 if calls > 0 => self.cancel(connection, call),
+            47..62 if !self.harness.unacked.is_empty() => {
+                let at = self.random.below(self.harness.unacked.len());
+                self.ack(at);
+            }
+            62..66 => self.cut(connection),
+            66..70 => {
+                let (up, bytes) = (self.random.chance(50), self.random.below(6_000) as u64);
+                self.harness
+                    .note(format!("{connection} will be cut after {bytes}, up: {up}"));
+                self.harness.model.connections[connection]
+                    .line
+                    .cut_after(up, bytes);
+            }
+            70..76 => self.turn_valve(connection),
+            76..80 => {
+                self.connect();
+            }
+            80..83 => self.forget(connection),
+            83..86 => {
+                if let Some(line) = self.random.pick(&self.forgotten) {
+                    self.harness
+                        .note("what was under way on a forgotten line arrives");
+                    line.stall(Some(false), None);
+                }
+            }
+            86..91 => {
+                let session = self.session_for(connection);
+                self.harness.send_open(connection, session);
+            }
+            91 if self.random.chance(30) => self.close_session(connection),
+            92..94 => self.daemon.hub.expire_sessions(),
+            _ => {}
+        }
+        let pause = self.random.pick(&[0, 0, 0, 1, 5, 50, 400, 2_500]).unwrap();
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+
+    /// A session that a connection holds, or most often any where it holds none.
+    fn session_for(&mut self, connection: usize) -> usize {
+        let holds = self.harness.model.connections[connection].holds.clone();
+        let any = self.random.below(self.harness.model.sessions.len());
+        let held = self.random.pick(&holds).filter(|_| self.random.chance(80));
+        held.unwrap_or(any)
+    }
+
+    /// Sends another input under the id of a call.
+    fn send_conflict(&mut self, connection: usize, call: usize) {
+        let it = &mut self.harness.model.calls[call];
+        if it.sent.is_empty() || it.refused.is_some() {
+            return;
+        }
+        it.conflicted = true;
+        let (session, id) = (it.session, it.id.clone());
+        let mut work = it.work.clone();
+        // Known by its own key, so that it would be seen to run.
+        work.key = format!("{}-other", work.key);
+        let session = self.harness.model.sessions[session].id.clone();
+        let params = json!({"session_id": session, "tool_call_id": id, "name": "bash",
+            "input": {"command": work.command()}});
+        self.harness.send(connection, "tool.call", &params);
+    }
+
+    fn cut(&mut self, connection: usize) {
+        let lose = self.random.chance(50);
+        self.harness.note(format!(
+            "{connection} is cut, what is under way is lost: {lose}"
+        ));
+        self.harness.model.connections[connection].line.cut(lose);
+    }
+
+    fn turn_valve(&mut self, connection: usize) {
+        let (up, down) = (self.random.chance(50), self.random.chance(50));
+        let line = self.harness.model.connections[connection].line.clone();
+        if self.random.chance(50) {
+            let delay = Duration::from_millis(self.random.pick(&[0, 3, 100, 900]).unwrap());
+            self.harness
+                .note(format!("{connection} delays by {delay:?}"));
+            let mut valve = line.valve();
+            valve.to_executor.delay = delay;
+            valve.to_harness.delay = delay;
+        } else {
+            self.harness
+                .note(format!("{connection} stalls up: {up}, down: {down}"));
+            line.stall(Some(up), Some(down));
+        }
+    }
+
+    /// Leaves a connection behind without a word; what is under way to the executor arrives later, if ever.
+    fn forget(&mut self, connection: usize) {
+        self.harness.note(format!("{connection} is forgotten"));
+        let it = &mut self.harness.model.connections[connection];
+        it.line.stall(Some(true), Some(true));
+        // The socket is kept from ending the line.
+        it.socket = None;
+        self.forgotten.push(it.line.clone());
+    }
+
+    fn close_session(&mut self, connection: usize) {
+        let session = self.session_for(connection);
+        let it = &mut self.harness.model.sessions[session];
+        it.closed = true;
+        let params = json!({"session_id": it.id});
+        self.harness.send(connection, "session.close", &params);
+    }
+}
