@@ -198,21 +198,14 @@ impl Harness {
         let code = params["error"]["code"].as_str().unwrap_or_default();
         if params["outcome"] == "failed" && NOT_TAKEN.contains(&code) {
             self.refusals.push((call, connection));
-            let refused = self
-                .refusals
-                .iter()
-                .filter(|refusal| **refusal == (call, connection))
-                .count();
-            let sent = self.model.calls[call]
-                .sent
-                .iter()
-                .filter(|sent| sent.connection == connection)
-                .count();
-            return if refused > sent {
-                Err(format!("refused more often than sent: {params}"))
-            } else {
-                Ok(())
-            };
+            let is_here = |refusal: &&(usize, usize)| **refusal == (call, connection);
+            let refused = self.refusals.iter().filter(is_here).count();
+            let it = &self.model.calls[call];
+            let sent = it.sent.iter().chain(&it.others);
+            if refused > sent.filter(|sent| sent.connection == connection).count() {
+                return Err(format!("refused more often than sent: {params}"));
+            }
+            return Ok(());
         }
         let answers = self.model.connections[connection]
             .answers
@@ -276,7 +269,7 @@ impl Harness {
     fn take_error(&mut self, connection: usize, params: &Value) -> Result<(), Fault> {
         match params["code"].as_str().unwrap() {
             "duplicate_call_id" => match self.model.find(params) {
-                Some(call) if self.model.calls[call].conflicted => Ok(()),
+                Some(call) if !self.model.calls[call].others.is_empty() => Ok(()),
                 _ => Err(format!("no other call was sent under this id: {params}")),
             },
             "session_in_use" => {

@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// One direction.
 #[derive(Debug)]
 pub struct Pipe {
-    chunks: VecDeque<(Instant, VecDeque<u8>)>,
+    chunks: VecDeque<(Instant, Bytes)>,
     held: usize,
     capacity: usize,
     /// How long a byte is under way.
@@ -80,7 +81,7 @@ impl Pipe {
             .map_or(ready, |(last, _)| ready.max(*last));
         if taken > 0 {
             self.chunks
-                .push_back((ready, bytes[..taken].iter().copied().collect()));
+                .push_back((ready, Bytes::copy_from_slice(&bytes[..taken])));
         }
         self.held += taken;
         self.written += taken as u64;
@@ -99,7 +100,7 @@ impl Pipe {
             match self.chunks.front_mut() {
                 Some((ready, chunk)) if *ready <= now || self.ended => {
                     let count = chunk.len().min(most - bytes.len());
-                    bytes.extend(chunk.drain(..count));
+                    bytes.extend_from_slice(&chunk.split_to(count));
                     if chunk.is_empty() {
                         self.chunks.pop_front();
                     }

@@ -47,8 +47,8 @@ pub struct Call {
     pub refused: Option<&'static str>,
     /// Each time that it was sent.
     pub sent: Vec<Sent>,
-    /// Whether another input was sent under its id.
-    pub conflicted: bool,
+    /// Each time that another input was sent under its id.
+    pub others: Vec<Sent>,
     /// Whether a cancel was sent.
     pub cancelled: bool,
     /// The answer, once it has come.

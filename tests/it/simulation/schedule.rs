@@ -107,7 +107,7 @@ impl<'a> Schedule<'a> {
     /// Runs the schedule to its end.
     pub async fn run(mut self, steps: usize) -> Ended {
         let fault = async {
-            self.connect();
+            self.connect_random();
             for _ in 0..steps {
                 self.step().await;
                 self.harness.pump()?;
@@ -126,9 +126,13 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Makes another connection.
-    pub(super) fn connect(&mut self) -> usize {
+    /// Makes another connection over a line that holds little or much.
+    pub(super) fn connect_random(&mut self) {
         let capacity = self.random.pick(&[600, 4_000, 64_000]).unwrap();
+        self.connect(capacity);
+    }
+
+    fn connect(&mut self, capacity: usize) -> usize {
         let line = Line::new(capacity);
         let connections = &mut self.harness.model.connections;
         let dials = self.harness.model.harnesses == Harnesses::One;
@@ -189,7 +193,7 @@ impl<'a> Schedule<'a> {
             deadline: random.chance(15).then_some(deadline),
             refused,
             sent: Vec::new(),
-            conflicted: false,
+            others: Vec::new(),
             cancelled: false,
             answer: None,
             ack: None,
@@ -243,7 +247,7 @@ impl<'a> Schedule<'a> {
             connection.line.cut(true);
         }
         self.wait(Duration::from_millis(100)).await?;
-        let last = self.connect();
+        let last = self.connect(1 << 20);
         let open: Vec<usize> = (0..SESSIONS)
             .filter(|at| !self.harness.model.sessions[*at].closed)
             .collect();
@@ -313,13 +317,20 @@ impl<'a> Schedule<'a> {
     }
 
     fn check_executions(&self) -> Result<(), Fault> {
-        let ledger = self.harness.model.ledger.lock().unwrap();
-        match ledger.iter().find(|(_, execution)| execution.starts > 1) {
-            Some((key, execution)) => Err(format!("{key} was run {} times", execution.starts)),
-            None => Ok(()),
+        for (key, execution) in &*self.harness.model.ledger.lock().unwrap() {
+            if execution.starts > 1 {
+                return Err(format!("{key} was run {} times", execution.starts));
+            }
+            if key.ends_with(OTHER) {
+                return Err(format!("{key} was run under the id of another call"));
+            }
         }
+        Ok(())
     }
 }
+
+/// Ends the key of what is sent under the id of another call.
+pub(super) const OTHER: &str = "-other";
 
 /// Ping interval of the schedules, so short that a schedule sees many.
 pub const HEARTBEAT: Duration = Duration::from_secs(2);

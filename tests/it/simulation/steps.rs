@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::schedule::Schedule;
+use super::schedule::{OTHER, Schedule};
 
 impl Schedule<'_> {
     /// Draws a step and takes it.
     pub(super) async fn step(&mut self) {
         let usable = self.harness.usable();
         let Some(connection) = self.random.pick(&usable) else {
-            self.connect();
+            self.connect_random();
             return;
         };
         let calls = self.harness.model.calls.len();
@@ -42,9 +42,7 @@ impl Schedule<'_> {
                     .cut_after(up, bytes);
             }
             70..76 => self.turn_valve(connection),
-            76..80 => {
-                self.connect();
-            }
+            76..80 => self.connect_random(),
             80..83 => self.forget(connection),
             83..86 => {
                 if let Some(line) = self.random.pick(&self.forgotten) {
@@ -73,21 +71,20 @@ impl Schedule<'_> {
         held.unwrap_or(any)
     }
 
-    /// Sends another input under the id of a call.
+    /// Sends another input under the id of a call that is known to have been taken.
     fn send_conflict(&mut self, connection: usize, call: usize) {
-        let it = &mut self.harness.model.calls[call];
-        if it.sent.is_empty() || it.refused.is_some() {
+        if self.harness.model.execution(call).starts == 0 {
             return;
         }
-        it.conflicted = true;
-        let (session, id) = (it.session, it.id.clone());
+        let it = &self.harness.model.calls[call];
         let mut work = it.work.clone();
-        // Known by its own key, so that it would be seen to run.
-        work.key = format!("{}-other", work.key);
-        let session = self.harness.model.sessions[session].id.clone();
-        let params = json!({"session_id": session, "tool_call_id": id, "name": "bash",
+        work.key += OTHER;
+        let session = &self.harness.model.sessions[it.session].id;
+        let params = json!({"session_id": session, "tool_call_id": it.id, "name": "bash",
             "input": {"command": work.command()}});
-        self.harness.send(connection, "tool.call", &params);
+        if let Some(sent) = self.harness.send(connection, "tool.call", &params) {
+            self.harness.model.calls[call].others.push(sent);
+        }
     }
 
     fn cut(&mut self, connection: usize) {
