@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, interval, timeout_at};
@@ -11,10 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::dispatch::{Facts, Harnesses, Hub, Rooms, ToolPolicy, Toolbox, offer};
+use crate::journal::{Journal, Recovered};
 use crate::limits::Limits;
 use crate::net::{Access, IoThread, Target};
 use crate::process::{ProcessConfig, Processes};
+use crate::state::{StateDir, StateError};
 use crate::stop::Stop;
+use crate::telemetry::chain;
 use crate::wire::CapabilitiesUpdate;
 use crate::workspace::{OpenError, Workspace};
 
@@ -43,6 +46,10 @@ pub enum StartError {
 pub struct Machine {
     facts: Facts,
     limits: Arc<Limits>,
+    /// Taken by the first hub.
+    recovered: Arc<Mutex<Recovered>>,
+    /// Held, and with it locked, for as long as anybody may write there.
+    state: Option<Arc<StateDir>>,
 }
 
 impl Machine {
@@ -68,9 +75,31 @@ impl Machine {
                 user,
                 workspace,
                 processes,
+                journal: Journal::memory("no state directory is used"),
             },
             limits,
+            recovered: Arc::default(),
+            state: None,
         })
+    }
+
+    /// Remembers calls in a state directory from now on, and takes up what it holds. Where there is none, they are
+    /// remembered in memory, and the reason is logged and advertised.
+    pub fn remember(&mut self, state: Result<StateDir, StateError>) {
+        let journal = match state {
+            Ok(state) => {
+                let root = self.facts.workspace.root();
+                let (journal, recovered) = Journal::open(state.path(), root, &self.limits);
+                self.recovered = Arc::new(Mutex::new(recovered));
+                self.state = Some(Arc::new(state));
+                journal
+            }
+            Err(error) => Journal::memory(chain(&error)),
+        };
+        if let Some(reason) = journal.lost() {
+            tracing::warn!(reason, "a restart of this daemon forgets its calls");
+        }
+        self.facts.journal = journal;
     }
 
     /// Returns what would be advertised under a policy.
@@ -90,8 +119,21 @@ impl Machine {
             toolbox,
             environment_id: config.environment_id.clone(),
         };
-        Hub::new(&self.limits, rooms, harnesses, self.offer(&config.tools))
-            .map_err(StartError::Random)
+        let recovered = std::mem::take(
+            &mut *self
+                .recovered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        Hub::new(
+            &self.limits,
+            rooms,
+            harnesses,
+            self.offer(&config.tools),
+            self.facts.journal.clone(),
+            recovered,
+        )
+        .map_err(StartError::Random)
     }
 
     /// Returns the workspace.

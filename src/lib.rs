@@ -9,6 +9,7 @@
 //!                            │        │          │         ▲ whole outputs
 //!                            │        │          └───► process     (only door to programs)
 //!                            └► wire ◄┘ (types only)
+//!                                     └► journal
 //! harness ─► wire, net::link      (the other end: `call`, `demo`)
 //! ```
 //! - `cli`: the subcommands. The only room that prints, exits and reads the environment.
@@ -19,6 +20,7 @@
 //! - `tools`: one tool, one file; plain inputs, plain outputs.
 //! - `workspace`: paths below an open directory, reads, atomic replacement, walks.
 //! - `process`: one supervised tree of processes per command, login environment, output, orphans.
+//! - `journal`: which calls began and what they came to, for the next daemon over the same workspace.
 //! - `wire`: what crosses the socket, as types.
 //! - `harness`: a small client.
 //! - `state`: the state directory and keys. `secret`: random tokens and their comparison.
@@ -43,6 +45,7 @@ pub mod config;
 pub mod daemon;
 pub mod dispatch;
 pub mod harness;
+pub mod journal;
 pub mod limits;
 pub mod net;
 pub mod process;

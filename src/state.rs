@@ -89,6 +89,11 @@ impl StateDir {
         }
     }
 
+    /// Returns where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the key, making a random one on the first start.
     ///
     /// # Errors

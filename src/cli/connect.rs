@@ -11,8 +11,9 @@ use crate::net::Target;
 
 /// Dials, again and again, until a signal says to stop.
 pub(super) fn run(args: host::ConfigArgs) -> Result<ExitCode, Failure> {
-    lifecycle::run(args, |machine, config| {
+    lifecycle::run(args, |mut machine, config| {
         let target = target(config)?;
+        machine.remember(host::open_state(config, machine.workspace().root())?);
         let (shown, once) = (target.shown(), Once::new());
         let connected = move || {
             once.call_once(|| {
@@ -25,7 +26,7 @@ pub(super) fn run(args: host::ConfigArgs) -> Result<ExitCode, Failure> {
             });
         };
         let daemon = Daemon::dial(machine, config, target, Arc::new(BuiltIn), connected)?;
-        Ok((daemon, ()))
+        Ok(daemon)
     })
 }
 

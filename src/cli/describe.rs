@@ -10,7 +10,8 @@ use crate::wire::{ToHarness, encode};
 /// Prints the `executor.capabilities.update` that a harness would get.
 pub(super) fn run(args: &host::ConfigArgs) -> Result<ExitCode, Failure> {
     let config = Config::new(args.settings()?)?;
-    let machine = Machine::probe(&config, host::environment(), host::user())?;
+    let mut machine = Machine::probe(&config, host::environment(), host::user())?;
+    machine.remember(host::open_state(&config, machine.workspace().root())?);
     let update = ToHarness::from(machine.offer(&config.tools));
     let text = encode(&update)
         .and_then(|text| serde_json::from_str::<serde_json::Value>(&text))

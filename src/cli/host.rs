@@ -7,7 +7,7 @@ use super::Failure;
 use crate::config::{Config, KeySource, Settings};
 use crate::net::Target;
 use crate::process::own_entry;
-use crate::state::{self, StateDir};
+use crate::state::{self, StateDir, StateError};
 
 /// The variable with the bearer key (published name).
 const KEY_VARIABLE: &str = "BMA_ENVIRONMENT_KEY";
@@ -78,21 +78,32 @@ pub(super) fn state_dir(named: Option<&PathBuf>, workspace: &Path) -> Result<Pat
     }
 }
 
-/// The key that a daemon asks for, and the state directory that it holds for as long as it runs.
-pub(super) fn key_and_state(
+/// Opens the state directory of a daemon, which holds it for as long as it runs.
+pub(super) fn open_state(
     config: &Config,
     workspace: &Path,
-) -> Result<(Option<String>, Option<StateDir>), Failure> {
-    let open =
-        || StateDir::open(&state_dir(config.state_dir.as_ref(), workspace)?).map_err(Failure::from);
-    match &config.key {
-        KeySource::None => Ok((None, None)),
-        KeySource::File(path) => Ok((Some(state::read_key(path)?), None)),
+) -> Result<Result<StateDir, StateError>, Failure> {
+    let path = state_dir(config.state_dir.as_ref(), workspace)?;
+    Ok(StateDir::open(&path))
+}
+
+/// Returns the key that a daemon asks for. Only where it is kept in the state directory must that be had.
+pub(super) fn key_to_ask_for(
+    config: &Config,
+    state: Result<StateDir, StateError>,
+) -> Result<(Option<String>, Result<StateDir, StateError>), Failure> {
+    let key = match &config.key {
+        KeySource::None => None,
+        KeySource::File(path) => Some(state::read_key(path)?),
         KeySource::Default => match key_of_environment()? {
-            Some(key) => Ok((Some(key), None)),
-            None => open().and_then(|dir| Ok((Some(dir.key()?), Some(dir)))),
+            Some(key) => Some(key),
+            None => {
+                let state = state?;
+                return Ok((Some(state.key()?), Ok(state)));
+            }
         },
-    }
+    };
+    Ok((key, state))
 }
 
 /// Lets a target trust the certificates in a file.

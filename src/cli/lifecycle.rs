@@ -14,13 +14,13 @@ use crate::process;
 use crate::shutdown::{Signal, Signals};
 use crate::telemetry;
 
-/// Runs what `start` makes until a signal says to stop. What `start` returns beside the daemon is held as long.
+/// Runs what `start` makes until a signal says to stop.
 ///
 /// The first start only watches over a second one, which is the daemon: it gives up the terminal in a session of its own,
 /// and what it leaves behind when it is killed is ended by the first.
-pub(super) fn run<H>(
+pub(super) fn run(
     args: ConfigArgs,
-    start: impl FnOnce(Machine, &Config) -> Result<(Daemon, H), Failure>,
+    start: impl FnOnce(Machine, &Config) -> Result<Daemon, Failure>,
 ) -> Result<ExitCode, Failure> {
     let mut environment = host::environment();
     let Some(guardian) = process::take_guardian(&mut environment) else {
@@ -35,7 +35,7 @@ pub(super) fn run<H>(
     let runtime = super::runtime()?;
     let served = runtime.block_on(async {
         let signals = Signals::new()?;
-        let (daemon, held) = start(machine, &config)?;
+        let daemon = start(machine, &config)?;
         let (stopped, stop) = oneshot::channel();
         let hurry = CancellationToken::new();
         let watch = watch(signals, args, daemon.offers(), stopped, hurry.clone());
@@ -46,7 +46,7 @@ pub(super) fn run<H>(
                 hurry,
             )
             .await?;
-        drop((watching, held));
+        drop(watching);
         Ok::<_, Failure>(())
     });
     // A job that hangs in the kernel must not hold up the exit.

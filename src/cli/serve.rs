@@ -9,11 +9,13 @@ use crate::dispatch::BuiltIn;
 
 /// Serves until a signal says to stop.
 pub(super) fn run(args: host::ConfigArgs) -> Result<ExitCode, Failure> {
-    lifecycle::run(args, |machine, config| {
-        let (key, state_dir) = host::key_and_state(config, machine.workspace().root())?;
+    lifecycle::run(args, |mut machine, config| {
+        let state = host::open_state(config, machine.workspace().root())?;
+        let (key, state) = host::key_to_ask_for(config, state)?;
+        machine.remember(state);
         let (daemon, address) = Daemon::listen(machine, config, key, Arc::new(BuiltIn))?;
         print::line(format_args!("listening on ws://{address}"))?;
         tracing::info!(%address, "serving");
-        Ok((daemon, state_dir))
+        Ok(daemon)
     })
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::Tool;
+use crate::journal::Journal;
 use crate::limits::Limits;
 use crate::process::{ProcessControl, Processes};
 use crate::wire::{
@@ -30,6 +31,8 @@ pub struct Facts {
     pub workspace: Workspace,
     /// The process room.
     pub processes: Processes,
+    /// Where calls are remembered.
+    pub journal: Journal,
 }
 
 /// Where bash is looked for when none was found, for the advertisement.
@@ -105,10 +108,13 @@ fn environment(policy: &ToolPolicy, facts: &Facts, limits: &Limits) -> Environme
             "subreaper"
         }
     };
-    reasons.insert(
-        "journal".to_owned(),
-        "finished calls are remembered in memory only, so a restart forgets them".to_owned(),
-    );
+    let journal = match facts.journal.lost() {
+        None => "disk",
+        Some(reason) => {
+            reasons.insert("journal".to_owned(), reason);
+            "memory"
+        }
+    };
     let shell = facts.processes.shell();
     Environment {
         os: std::env::consts::OS.to_owned(),
@@ -128,7 +134,7 @@ fn environment(policy: &ToolPolicy, facts: &Facts, limits: &Limits) -> Environme
         limits: AdvertisedLimits::from(limits),
         confinement: confinement.to_owned(),
         process_control: process_control.to_owned(),
-        journal: "memory".to_owned(),
+        journal: journal.to_owned(),
         reasons,
     }
 }

@@ -16,6 +16,7 @@ mod hold;
 mod outbox;
 mod receive;
 mod registry;
+mod restore;
 mod run;
 mod session;
 mod shutdown;
@@ -35,6 +36,7 @@ pub use capabilities::{Facts, ToolPolicy, offer};
 pub use outbox::{CloseFrame, Outbox, Outgoing, Receipt};
 pub use toolbox::{BuiltIn, Run, Tool, ToolInput, Toolbox};
 
+use crate::journal::{Journal, Recovered};
 use crate::limits::Limits;
 use crate::process::Processes;
 use crate::wire::{AdvertisedLimits, CapabilitiesUpdate, ExecutorInfo, Hello, SessionId};
@@ -73,6 +75,7 @@ struct Inner {
     limits: Arc<Limits>,
     rooms: Rooms,
     harnesses: Harnesses,
+    journal: Journal,
     instance_id: String,
     state: Mutex<State>,
     /// One permit for each admitted call until its answer is queued or kept.
@@ -184,7 +187,8 @@ impl Drop for Connection {
 }
 
 impl Hub {
-    /// Makes a hub over `workspace` whose calls run on the current runtime. `offer` is what it advertises until [`Hub::reoffer`].
+    /// Makes a hub over a workspace whose calls run on the current runtime. `offer` is what it advertises until
+    /// [`Hub::reoffer`]; it goes on with the sessions that were `recovered` from the `journal`.
     ///
     /// # Errors
     /// The kernel gives no random bytes for the instance id.
@@ -196,11 +200,14 @@ impl Hub {
         rooms: Rooms,
         harnesses: Harnesses,
         offer: CapabilitiesUpdate,
+        journal: Journal,
+        recovered: Recovered,
     ) -> Result<Self, getrandom::Error> {
-        Ok(Self(Arc::new(Inner {
+        let hub = Self(Arc::new(Inner {
             limits: Arc::clone(limits),
             rooms,
             harnesses,
+            journal,
             instance_id: crate::secret::token()?,
             state: Mutex::new(State {
                 peers: BTreeMap::new(),
@@ -214,7 +221,9 @@ impl Hub {
             calls: TaskTracker::new(),
             workers: Handle::current(),
             kept_bytes: Arc::default(),
-        })))
+        }));
+        hub.restore(recovered)?;
+        Ok(hub)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -148,7 +148,14 @@ fn rooms_know_only_what_they_may() {
 }
 
 /// The rooms that may open paths of the machine, and those that may start programs.
-const FILE_DOORS: [&str; 5] = ["workspace/", "process/", "state.rs", "config/", "cli/"];
+const FILE_DOORS: [&str; 6] = [
+    "workspace/",
+    "process/",
+    "state.rs",
+    "config/",
+    "cli/",
+    "journal/",
+];
 
 #[test]
 fn only_the_doors_reach_files_and_programs() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bma_executor::config::{Config, KeySource, Settings};
 use bma_executor::daemon::{Daemon, Machine, Offers};
 use bma_executor::dispatch::{BuiltIn, Toolbox};
+use bma_executor::state::StateDir;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,9 @@ pub struct Options {
     pub configure: Box<dyn FnOnce(&mut Config) + Send>,
     /// Runs the tools.
     pub toolbox: Arc<dyn Toolbox>,
+    /// Where the workspace `ws`, the home `home` and the state directory `state` are, made where missing; one of its
+    /// own where this is none. An executor started where another one was goes on with what that one left.
+    pub scratch: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -33,6 +37,7 @@ impl Default for Options {
         Self {
             configure: Box::new(|_| {}),
             toolbox: Arc::new(BuiltIn),
+            scratch: None,
         }
     }
 }
@@ -46,7 +51,7 @@ pub struct Executor {
     workspace: PathBuf,
     stop: Option<oneshot::Sender<&'static str>>,
     thread: Option<JoinHandle<()>>,
-    _scratch: TempDir,
+    _scratch: Option<TempDir>,
 }
 
 /// Starts an executor with the default configuration.
@@ -54,15 +59,27 @@ pub fn start_executor() -> Executor {
     start_executor_with(Options::default())
 }
 
+/// Starts an executor over a directory where another one may have been; see [`Options::scratch`].
+pub fn start_executor_in(scratch: &Path) -> Executor {
+    start_executor_with(Options {
+        scratch: Some(scratch.to_owned()),
+        ..Options::default()
+    })
+}
+
 /// Starts an executor.
 pub fn start_executor_with(options: Options) -> Executor {
-    let scratch = TempDir::new().unwrap();
-    let workspace = scratch.path().join("ws");
-    std::fs::create_dir(&workspace).unwrap();
+    let own = options.scratch.is_none().then(|| TempDir::new().unwrap());
+    let scratch = match (&own, options.scratch) {
+        (Some(own), _) => own.path().to_owned(),
+        (None, given) => given.unwrap(),
+    };
+    let workspace = scratch.join("ws");
+    std::fs::create_dir_all(&workspace).unwrap();
     let workspace = workspace.canonicalize().unwrap();
     // An empty home: the tester's own start-up files may print, hang or take a second.
-    let home = scratch.path().join("home");
-    std::fs::create_dir(&home).unwrap();
+    let home = scratch.join("home");
+    std::fs::create_dir_all(&home).unwrap();
     let environment = vec![
         ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()),
         ("HOME".into(), home.into_os_string()),
@@ -72,6 +89,7 @@ pub fn start_executor_with(options: Options) -> Executor {
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         ..Settings::default()
     };
+    let state_dir = scratch.join("state");
     let mut config = Config::new(settings).unwrap();
     config.key = KeySource::Default;
     (options.configure)(&mut config);
@@ -84,7 +102,8 @@ pub fn start_executor_with(options: Options) -> Executor {
             .build()
             .unwrap();
         runtime.block_on(async move {
-            let machine = Machine::probe(&config, environment, "tester".to_owned()).unwrap();
+            let mut machine = Machine::probe(&config, environment, "tester".to_owned()).unwrap();
+            machine.remember(StateDir::open(&state_dir));
             let (daemon, address) =
                 Daemon::listen(machine, &config, Some(KEY.to_owned()), options.toolbox).unwrap();
             started.send((address, daemon.offers())).unwrap();
@@ -100,7 +119,7 @@ pub fn start_executor_with(options: Options) -> Executor {
         workspace,
         stop: Some(stop),
         thread: Some(thread),
-        _scratch: scratch,
+        _scratch: own,
     }
 }
 

@@ -8,7 +8,7 @@ pub mod processes;
 pub mod wrapped;
 
 pub use client::{Client, Reply};
-pub use executor::{Executor, start_executor, start_executor_with};
+pub use executor::{Executor, start_executor, start_executor_in, start_executor_with};
 
 /// Longest wait for anything that should come soon. Generous, since the machine may be busy; a test that asks for
 /// more speed measures it.
