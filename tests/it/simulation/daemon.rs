@@ -1,6 +1,7 @@
 //! The executor of the simulation: the real hub and the real session loop, with tools that only count.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use bma_executor::dispatch::{
     Facts, Harnesses, Hub, Rooms, Run, ToolInput, ToolPolicy, Toolbox, offer,
 };
+use bma_executor::journal::Journal;
 use bma_executor::limits::Limits;
 use bma_executor::net::{End, Link, serve_connection, socket_config};
 use bma_executor::process::Processes;
@@ -144,13 +146,15 @@ pub struct Ground {
     workspace: Workspace,
     processes: Processes,
     offer: CapabilitiesUpdate,
-    /// Where the schedules keep their files.
+    /// Where each schedule has a state directory of its own; in memory where that can be had.
     pub scratch: TempDir,
 }
 
 /// Prepares what all schedules share.
 pub fn start_ground() -> Ground {
-    let scratch = TempDir::new().unwrap();
+    let scratch = TempDir::new_in("/dev/shm")
+        .or_else(|_| TempDir::new())
+        .unwrap();
     let limits = Arc::new(Limits::default());
     let workspace = Workspace::open(scratch.path(), &limits).unwrap();
     let processes = Processes::new(&limits, Vec::new());
@@ -158,6 +162,7 @@ pub fn start_ground() -> Ground {
         user: "tester".to_owned(),
         workspace: workspace.clone(),
         processes: processes.clone(),
+        journal: Journal::memory("it is not advertised here"),
     };
     let mut offer = offer(&ToolPolicy::default(), &facts, &limits);
     // Each hello carries the schemas; one is enough here.
@@ -177,8 +182,8 @@ pub struct Daemon {
     pub hub: Hub,
     /// Its bounds.
     pub limits: Arc<Limits>,
-    /// Which life it is.
-    pub number: usize,
+    /// What outlives it.
+    pub journal: Journal,
     harnesses: Harnesses,
     alive: Arc<AtomicBool>,
     lines: Vec<Line>,
@@ -198,6 +203,7 @@ impl Daemon {
     pub fn start(
         ground: &Ground,
         ledger: &Ledger,
+        state: &Path,
         limits: &Arc<Limits>,
         harnesses: Harnesses,
         number: usize,
@@ -213,11 +219,13 @@ impl Daemon {
             }),
             environment_id: None,
         };
-        let hub = Hub::new(limits, rooms, harnesses, ground.offer.clone()).unwrap();
+        let (journal, recovered) = Journal::open(state, ground.workspace.root(), limits);
+        let offer = ground.offer.clone();
+        let hub = Hub::new(limits, rooms, harnesses, offer, journal.clone(), recovered).unwrap();
         Self {
             hub,
+            journal,
             limits: Arc::clone(limits),
-            number,
             harnesses,
             alive,
             lines: Vec::new(),
@@ -247,14 +255,10 @@ impl Daemon {
         Served { task, attached }
     }
 
-    /// Ends it as SIGKILL does: what it has sent arrives, nothing that it held does anything more.
-    pub fn kill(&mut self) {
+    /// Ends it as SIGKILL does: what it has sent arrives, and nothing that it held does anything more.
+    pub fn kill(&self) {
+        self.journal.sever();
         self.alive.store(false, Ordering::Relaxed);
-        for line in &self.lines {
-            let mut valve = line.valve();
-            valve.to_executor.stalled = false;
-            drop(valve);
-            line.cut(false);
-        }
+        self.lines.iter().for_each(Line::end_of_executor);
     }
 }

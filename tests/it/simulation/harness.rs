@@ -96,8 +96,16 @@ impl Harness {
             offset: before + 1,
         });
         self.model.calls[call].sent.push(sent);
-        if !self.model.connections[connection].holds.contains(&session) {
-            self.model.connections[connection]
+        self.note_take(session, sent);
+    }
+
+    /// Notes that a call's message may give its connection the session: by itself it does so where nobody holds that.
+    pub fn note_take(&mut self, session: usize, sent: Sent) {
+        let connections = &self.model.connections;
+        let holds = connections[sent.connection].holds.contains(&session);
+        let served = connections.iter().filter(|it| it.is_served()).count();
+        if !holds || served > 1 {
+            self.model.connections[sent.connection]
                 .takes
                 .push((session, sent));
         }

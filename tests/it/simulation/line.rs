@@ -64,6 +64,11 @@ impl Pipe {
         }
     }
 
+    fn lose(&mut self) {
+        self.chunks.clear();
+        self.held = 0;
+    }
+
     /// Puts in what there is room for. `None` where there is none; true where the line is to be cut now.
     fn put(&mut self, bytes: &[u8]) -> Option<(usize, bool)> {
         let room = self.capacity.saturating_sub(self.held).min(bytes.len());
@@ -156,11 +161,18 @@ impl Line {
             pipe.ended = true;
             pipe.stalled = false;
             if lose {
-                pipe.chunks.clear();
-                pipe.held = 0;
+                pipe.lose();
             }
             pipe.wake();
         }
+    }
+
+    /// The executor has died: what was under way to it is lost, what it has sent arrives.
+    pub fn end_of_executor(&self) {
+        let mut valve = self.valve();
+        valve.to_executor.lose();
+        drop(valve);
+        self.cut(false);
     }
 
     /// Cuts the line after so many further bytes of one direction.

@@ -88,6 +88,11 @@ fn the_simulation_sees_an_executor_that_forgets_finished_calls() {
 }
 
 #[test]
+fn the_simulation_sees_an_executor_that_is_started_again_without_its_journal() {
+    check_seen(Broken::Journal, &["was run 2 times"]);
+}
+
+#[test]
 fn the_simulation_sees_acknowledged_results_that_come_again() {
     check_seen(Broken::Acks, &["of at most 0"]);
 }

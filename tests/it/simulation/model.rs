@@ -68,8 +68,6 @@ pub struct Connection {
     pub task: Option<JoinHandle<bma_executor::net::End>>,
     /// When the hub took it in.
     pub attached: Arc<OnceLock<Instant>>,
-    /// The executor's life that it belongs to.
-    pub daemon: usize,
     /// Messages that may give it a session, by session.
     pub takes: Vec<(usize, Sent)>,
     /// The sessions that it has been told it holds.

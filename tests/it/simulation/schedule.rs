@@ -6,6 +6,7 @@ use std::time::Duration;
 use bma_executor::dispatch::Harnesses;
 use bma_executor::limits::Limits;
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocket};
 
@@ -22,13 +23,16 @@ pub enum Broken {
     Nothing,
     /// The executor remembers no finished call.
     Memory,
+    /// The executor's journal is emptied between its lives.
+    Journal,
     /// The harness believes that it acknowledges, and does not.
     Acks,
 }
 
 /// The schedule of one seed while it runs.
 pub struct Schedule<'a> {
-    pub(super) ground: &'a Ground,
+    ground: &'a Ground,
+    state: TempDir,
     pub(super) random: Random,
     pub(super) broken: Broken,
     pub(super) daemon: Daemon,
@@ -73,7 +77,8 @@ impl<'a> Schedule<'a> {
             ..Limits::default()
         });
         let ledger = Ledger::default();
-        let daemon = Daemon::start(ground, &ledger, &limits, harnesses, 0);
+        let state = TempDir::new_in(ground.scratch.path()).unwrap();
+        let daemon = Daemon::start(ground, &ledger, state.path(), &limits, harnesses, 0);
         let model = Model {
             harnesses,
             v1: random.chance(20),
@@ -96,6 +101,7 @@ impl<'a> Schedule<'a> {
         ));
         Self {
             ground,
+            state,
             random,
             broken,
             daemon,
@@ -126,6 +132,30 @@ impl<'a> Schedule<'a> {
         }
     }
 
+    /// Ends the executor as SIGKILL does, and starts it again over what it left.
+    pub(super) fn restart(&mut self) {
+        self.harness
+            .note("the executor is killed and started again");
+        self.daemon.kill();
+        let model = &mut self.harness.model;
+        model.killed.push(Instant::now());
+        for connection in &mut model.connections {
+            connection.task = None;
+            connection.holds.clear();
+        }
+        if self.broken == Broken::Journal {
+            self.state = TempDir::new_in(self.ground.scratch.path()).unwrap();
+        }
+        self.daemon = Daemon::start(
+            self.ground,
+            &model.ledger,
+            self.state.path(),
+            &self.daemon.limits,
+            model.harnesses,
+            model.killed.len(),
+        );
+    }
+
     /// Makes another connection over a line that holds little or much.
     pub(super) fn connect_random(&mut self) {
         let capacity = self.random.pick(&[600, 4_000, 64_000]).unwrap();
@@ -148,7 +178,6 @@ impl<'a> Schedule<'a> {
             line,
             task: Some(served.task),
             attached: served.attached,
-            daemon: self.daemon.number,
             takes: Vec::new(),
             holds: Vec::new(),
             answers: std::collections::BTreeMap::new(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::schedule::{OTHER, Schedule};
+use super::schedule::{Broken, OTHER, Schedule};
 
 impl Schedule<'_> {
     /// Draws a step and takes it.
@@ -57,10 +57,16 @@ impl Schedule<'_> {
             }
             91 if self.random.chance(30) => self.close_session(connection),
             92..94 => self.daemon.hub.expire_sessions(),
+            94..97 if self.restarts() => self.restart(),
             _ => {}
         }
         let pause = self.random.pick(&[0, 0, 0, 1, 5, 50, 400, 2_500]).unwrap();
         tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+
+    /// Whether the executor has something to start again over.
+    fn restarts(&self) -> bool {
+        self.daemon.journal.lost().is_none() || self.broken == Broken::Journal
     }
 
     /// A session that a connection holds, or most often any where it holds none.
@@ -83,7 +89,10 @@ impl Schedule<'_> {
         let params = json!({"session_id": session, "tool_call_id": it.id, "name": "bash",
             "input": {"command": work.command()}});
         if let Some(sent) = self.harness.send(connection, "tool.call", &params) {
-            self.harness.model.calls[call].others.push(sent);
+            let it = &mut self.harness.model.calls[call];
+            it.others.push(sent);
+            let session = it.session;
+            self.harness.note_take(session, sent);
         }
     }
 
