@@ -268,12 +268,19 @@ impl Daemon {
             loop {
                 tick.tick().await;
                 self.hub.expire_sessions();
+                self.hub.note_alive();
             }
+        };
+        let watch = async {
+            let reason = self.machine.facts.journal.expect_loss().await;
+            self.hub.journal_lost(reason);
+            std::future::pending::<()>().await;
         };
         let reason = tokio::select! {
             reason = stop => reason,
             failed = connections.ended() => return failed,
             () = upkeep => "unreachable",
+            () = watch => "unreachable",
         };
         tracing::info!(reason, "stopping");
         // One deadline for the whole stop: what its first parts do not need is left for the last messages.
@@ -287,6 +294,7 @@ impl Daemon {
         if timeout_at(flushed, connections.ended()).await.is_err() {
             tracing::warn!("a harness did not read its last messages in time");
         }
+        self.machine.facts.journal.flush();
         tracing::info!("stopped");
         Ok(())
     }

@@ -47,6 +47,19 @@ pub struct Limits {
     pub max_finished_calls: usize,
     /// How long a finished call is remembered (protocol section 7).
     pub finished_ttl: Duration,
+    /// Finished calls remembered for the whole daemon, some 200 bytes each; above it those that were delivered longest ago
+    /// are forgotten, whichever session they are of.
+    pub max_remembered_calls: usize,
+    /// Results kept whole for each session that no harness has (protocol section 7); of older ones only that they are gone.
+    pub max_kept_results: usize,
+    /// Largest result that the journal keeps (protocol section 7: 64 KiB).
+    pub journal_result_bytes: usize,
+    /// The journal is written anew where it is longer than twice what was worth keeping last time, and this.
+    pub journal_slack_bytes: u64,
+    /// A journal that could not be written anew is given up at this length.
+    pub journal_most_bytes: u64,
+    /// Acknowledgements that wait to be written; above it they are not kept, and after a restart those results come again.
+    pub journal_queue: usize,
     /// Results kept for the whole daemon, in bytes (protocol section 7).
     pub result_memory_bytes: usize,
     /// How long a cancel that overtook its call is remembered (protocol section 6).
@@ -207,6 +220,12 @@ impl Default for Limits {
             progress_bytes: 16 * KIB,
             max_finished_calls: 10_000,
             finished_ttl: Duration::from_mins(10),
+            max_remembered_calls: 100_000,
+            max_kept_results: 1_000,
+            journal_result_bytes: 64 * KIB,
+            journal_slack_bytes: 8 * MIB as u64,
+            journal_most_bytes: 512 * MIB as u64,
+            journal_queue: 4_096,
             result_memory_bytes: 64 * MIB,
             early_cancel_ttl: Duration::from_secs(30),
             max_early_cancels: 1_000,

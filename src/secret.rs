@@ -15,6 +15,20 @@ pub(crate) fn token() -> Result<String, getrandom::Error> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
+/// Digests a secret, so that it can be known again without being kept.
+pub(crate) fn digest(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret).into()
+}
+
+/// Returns whether a secret has one of these digests, in a time that does not depend on its content.
+pub(crate) fn is_one_of(secret: &str, digests: &[[u8; 32]]) -> bool {
+    let own = digest(secret);
+    digests
+        .iter()
+        .fold(subtle::Choice::from(0), |found, one| found | own.ct_eq(one))
+        .into()
+}
+
 /// Compares two secrets in a time that depends on neither their content nor their lengths.
 pub(crate) fn equal(left: &str, right: &str) -> bool {
     // The digests have one length, so that the comparison cannot end early.

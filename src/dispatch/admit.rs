@@ -4,7 +4,6 @@
 //! answer, so that the answer can be queued without waiting. A peer that does not read is refused further calls; others are not.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest as _, Sha256};
@@ -12,7 +11,7 @@ use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::registry::{Admission, Digest};
-use super::run::{Deadline, Ticket, Work};
+use super::run::{Deadline, Note, Ticket, Work};
 use super::{Connection, Hub};
 use crate::stop::Stop;
 use crate::wire::{DeadlineMs, ErrorCode, ProtocolError, SessionId, ToolCall, ToolCallId};
@@ -51,6 +50,15 @@ impl Connection {
             .admit(&call.tool_call_id, digest, stop.clone(), received);
         match admission {
             Admission::New => {}
+            Admission::Full => {
+                if !self.peer.terms().acks {
+                    // What was written for a harness that acknowledges nothing may fall out of the bound.
+                    hub.settle_written(&mut state, &call.session_id, Duration::ZERO, false);
+                }
+                let message = "too many results of this session wait for their `tool.result.ack`; \
+                     acknowledge them; nothing was run";
+                return refuse(ErrorCode::Overloaded, message.to_owned(), Some(RETRY_AFTER));
+            }
             Admission::Attached => return,
             Admission::Finished(kept) => return hub.send_again(&self.peer, &call, &kept),
             Admission::Conflict => {
@@ -58,6 +66,10 @@ impl Connection {
                     .outbox()
                     .control(duplicate(call.session_id, call.tool_call_id));
             }
+        }
+        if let Some(message) = session.lost.sentence() {
+            session.registry.withdraw(&call.tool_call_id);
+            return refuse(ErrorCode::SessionClosed, message.to_owned(), None);
         }
         let slot = Arc::clone(&hub.0.slots).try_acquire_owned().ok();
         let Some(slot) = slot.filter(|_| self.outbox().has_room() && hub.has_memory()) else {
@@ -67,6 +79,10 @@ impl Connection {
             return refuse(ErrorCode::Overloaded, message, Some(RETRY_AFTER));
         };
         let tracker = session.calls.clone();
+        let note = Note {
+            journal: session.journal.clone(),
+            digest,
+        };
         let work = Work {
             workspace: session.workspace.clone(),
             processes: session.processes.clone(),
@@ -81,7 +97,7 @@ impl Connection {
         let offer = Arc::clone(&state.offer);
         drop(state);
         let deadline = deadline(call.deadline_ms, received);
-        let ticket = Ticket::new(hub.clone(), &call, stop, slot, received);
+        let ticket = Ticket::new(hub.clone(), &call, stop, slot, received, note);
         let token = tracker.token();
         let run = async move {
             ticket.run(call, work, &offer, deadline).await;
@@ -93,7 +109,7 @@ impl Connection {
 
 impl Hub {
     fn has_memory(&self) -> bool {
-        self.0.kept_bytes.load(Ordering::Relaxed) < self.0.limits.result_memory_bytes
+        self.0.accounts.bytes() < self.0.limits.result_memory_bytes
     }
 
     fn why_overloaded(&self, peer_reads: bool) -> String {

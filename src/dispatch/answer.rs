@@ -43,6 +43,24 @@ impl Answer {
         )
     }
 
+    /// The daemon died while the call ran.
+    pub(super) fn interrupted() -> Self {
+        let message = "the executor was ended by force while this call ran, so what the call did is not known; it is not run \
+             again by itself: look at the workspace before you make a new call of it"
+            .to_owned();
+        Self {
+            outcome: Outcome::Unknown,
+            is_error: true,
+            content: vec![ContentBlock::text(message.clone())],
+            error: Some(ErrorBody {
+                code: ErrorCode::OutcomeUnknown,
+                message,
+                retry_after_ms: None,
+            }),
+            details: None,
+        }
+    }
+
     /// The tool returned.
     pub(super) fn from_output(tool: Tool, output: ToolOutput) -> Self {
         let details = output.details.and_then(|details| {

@@ -51,11 +51,16 @@ impl Hub {
         session.processes.begin_close();
         session.calls.close();
         let (calls, processes) = (session.calls.clone(), session.processes.clone());
+        let journal = session.journal.clone();
         drop(state);
         let hub = self.clone();
         let close = async move {
             calls.wait().await;
             let processes_killed = processes.close().await;
+            // The next daemon goes on with what the stop of this one has cut short.
+            if reason != CloseReason::ShuttingDown {
+                journal.closed();
+            }
             let mut state = hub.state();
             let holder = state
                 .sessions
@@ -78,9 +83,9 @@ impl Hub {
     /// Closes sessions that nobody came back to, and forgets what has aged in the others. Called at an interval.
     pub fn expire_sessions(&self) {
         let mut state = self.state();
-        state
-            .sessions
-            .each_mut(|id, session| self.settle_written(id, session, false));
+        for id in state.sessions.ids() {
+            self.settle_written(&mut state, &id, self.0.limits.heartbeat, false);
+        }
         let expired = state.sessions.expired(&self.0.limits, Instant::now());
         drop(state);
         for id in expired {

@@ -1,73 +1,40 @@
 //! Results on their way: encoded once, kept until the harness has them, sent again where it may not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::answer::too_large;
+use super::fit::encode_to_fit;
+use super::kept::{Accounted, Body, ByAge, Kept};
 use super::outbox::Receipt;
-use super::session::Session;
+use super::registry::Digest;
+use super::session::{Session, Sessions};
 use super::{Hub, Peer, PeerId, State};
-use crate::wire::{
-    ContentBlock, ResultAck, SessionId, ToolCall, ToolCallId, ToolResult, encode_result,
-};
+use crate::journal::SessionJournal;
+use crate::wire::{ResultAck, SessionId, ToolCall, ToolCallId, ToolResult};
 
 /// A result above this is not kept once the harness has it; asked for again, it is said to be too large.
 const KEPT_AFTER_DELIVERY: usize = 64 * 1024;
 
-/// A finished call's encoded result.
-#[derive(Debug, Clone)]
-pub(super) struct Kept {
-    text: Arc<Accounted>,
-    delivery: Delivery,
-}
-
-impl Kept {
-    /// Whether the harness is known to have it.
-    pub(super) fn is_delivered(&self) -> bool {
-        self.delivery == Delivery::Done
-    }
-}
-
-/// How far a result has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Delivery {
-    /// Not known to have arrived.
-    Pending,
-    /// Written for a harness that acknowledges nothing (v1). It counts as delivered once its connection has lived for one more heartbeat.
-    Written(Instant),
-    /// The harness has it.
-    Done,
-}
-
-/// Bytes that count against the daemon's memory for results as long as anybody holds them.
-#[derive(Debug)]
-struct Accounted {
-    bytes: Bytes,
-    account: Arc<AtomicUsize>,
-}
-
-impl Accounted {
-    fn new(bytes: Bytes, account: &Arc<AtomicUsize>) -> Arc<Self> {
-        account.fetch_add(bytes.len(), Ordering::Relaxed);
-        Arc::new(Self {
-            bytes,
-            account: Arc::clone(account),
-        })
-    }
-}
-
-impl Drop for Accounted {
-    fn drop(&mut self) {
-        self.account.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-    }
+/// Finished calls by age, for the bounds of the whole daemon.
+#[derive(Debug, Default)]
+pub(super) struct Ages {
+    /// Since their end.
+    finished: ByAge,
+    /// Since the harness had their result; one queue gives up results, the other forgets calls.
+    delivered: ByAge,
+    known: ByAge,
 }
 
 impl Hub {
     /// Ends a call: encodes its result, keeps it, and queues it where somebody holds the session. Returns its size.
-    pub(super) fn deliver(&self, result: ToolResult) -> usize {
+    pub(super) fn deliver(
+        &self,
+        result: ToolResult,
+        journal: &SessionJournal,
+        digest: &Digest,
+    ) -> usize {
         let (session_id, tool_call_id) = (result.session_id.clone(), result.tool_call_id.clone());
         let max = self
             .holder(&session_id)
@@ -76,11 +43,10 @@ impl Hub {
             });
         let bytes = encode_to_fit(result, max);
         let size = bytes.len();
-        let text = Accounted::new(bytes, &self.0.kept_bytes);
-        let kept = Kept {
-            text: Arc::clone(&text),
-            delivery: Delivery::Pending,
-        };
+        // Ahead of every queue: what a harness has seen must be known to the next daemon.
+        journal.finished(&tool_call_id, digest, &bytes);
+        let text = Accounted::new(bytes, &self.0.accounts);
+        let kept = Kept::new(Body::Whole(Arc::clone(&text)), &self.0.accounts);
         let mut state = self.state();
         let Some(session) = state.sessions.get_mut(&session_id) else {
             return size;
@@ -90,10 +56,37 @@ impl Hub {
         }
         let holder = session.holder;
         if let Some(peer) = holder.and_then(|peer| state.peers.get(&peer)) {
-            self.queue(peer, session_id, tool_call_id, &text);
+            self.queue(peer, session_id.clone(), tool_call_id.clone(), &text);
         }
-        self.make_room(&mut state);
+        self.note_finished(&mut state, &session_id, tool_call_id);
         size
+    }
+
+    /// Holds the bounds after a call has been added to the finished ones.
+    pub(super) fn note_finished(
+        &self,
+        state: &mut State,
+        session_id: &SessionId,
+        tool_call_id: ToolCallId,
+    ) {
+        let State { sessions, ages, .. } = state;
+        ages.finished
+            .push(session_id.clone(), tool_call_id, |session, call| {
+                is_whole(sessions, session, call)
+            });
+        if let Some(session) = sessions.get_mut(session_id)
+            && let Some(old) = session
+                .registry
+                .longest_waiting(self.0.limits.max_kept_results)
+                .cloned()
+        {
+            give_up(
+                session,
+                &old,
+                "too many results of the session were waiting",
+            );
+        }
+        self.make_room(sessions, ages);
     }
 
     fn queue(
@@ -110,11 +103,7 @@ impl Hub {
             // Counted until the writer is done with the bytes.
             drop(text);
             if writer.upgrade().is_some_and(|writer| !writer.terms().acks) {
-                hub.set_delivery(
-                    &session_id,
-                    &tool_call_id,
-                    Delivery::Written(Instant::now()),
-                );
+                hub.note_written(&session_id, &tool_call_id);
             }
         });
         peer.outbox.result(bytes, receipt);
@@ -123,167 +112,147 @@ impl Hub {
     /// Sends a finished call's result once more.
     pub(super) fn send_again(&self, peer: &Arc<Peer>, call: &ToolCall, kept: &Kept) {
         let (session_id, tool_call_id) = (call.session_id.clone(), call.tool_call_id.clone());
-        self.queue(peer, session_id, tool_call_id, &kept.text);
+        let text = kept.text(&session_id, &tool_call_id, &self.0.accounts);
+        self.queue(peer, session_id, tool_call_id, &text);
     }
 
     /// Queues every result of a session that its harness may not have.
-    pub(super) fn redeliver(&self, state: &mut State, peer: PeerId, id: &SessionId) {
-        let Some(peer) = state.peers.get(&peer).cloned() else {
+    pub(super) fn redeliver(&self, state: &State, peer: PeerId, id: &SessionId) {
+        let (Some(peer), Some(session)) = (state.peers.get(&peer), state.sessions.get(id)) else {
             return;
         };
-        if let Some(session) = state.sessions.get_mut(id) {
-            session.registry.each_result(|call, kept| {
-                if !kept.is_delivered() {
-                    self.queue(&peer, id.clone(), call.clone(), &kept.text);
-                }
-            });
+        for call in session.registry.waiting_ids() {
+            if let Some(kept) = session.registry.result(&call) {
+                let text = kept.text(id, &call, &self.0.accounts);
+                self.queue(peer, id.clone(), call, &text);
+            }
         }
     }
 
     /// Acts on `tool.result.ack`.
     pub(super) fn acknowledge(&self, peer: PeerId, ack: &ResultAck) {
-        let holder = self
-            .state()
-            .sessions
-            .get(&ack.session_id)
-            .and_then(|session| session.holder);
-        if holder == Some(peer) {
-            self.set_delivery(&ack.session_id, &ack.tool_call_id, Delivery::Done);
+        let mut state = self.state();
+        let State { sessions, ages, .. } = &mut *state;
+        let session = sessions.get_mut(&ack.session_id);
+        if session.is_some_and(|session| {
+            session.holder == Some(peer) && mark_delivered(session, &ack.tool_call_id)
+        }) {
+            self.note_delivered(sessions, ages, &ack.session_id, &ack.tool_call_id);
         }
     }
 
-    fn set_delivery(&self, session_id: &SessionId, tool_call_id: &ToolCallId, delivery: Delivery) {
+    /// Holds the bounds after a call's result has been delivered.
+    pub(super) fn note_delivered(
+        &self,
+        sessions: &mut Sessions,
+        ages: &mut Ages,
+        session: &SessionId,
+        call: &ToolCallId,
+    ) {
+        let Ages {
+            delivered, known, ..
+        } = ages;
+        delivered.push(session.clone(), call.clone(), |session, call| {
+            is_whole(sessions, session, call)
+        });
+        known.push(session.clone(), call.clone(), |session, call| {
+            sessions
+                .get(session)
+                .is_some_and(|session| session.registry.knows(call))
+        });
+        while self.0.accounts.calls() > self.0.limits.max_remembered_calls {
+            let Some((session, call)) = known.pop() else {
+                return;
+            };
+            if let Some(session) = sessions.get_mut(&session) {
+                session.registry.forget(&call);
+            }
+        }
+    }
+
+    fn note_written(&self, session_id: &SessionId, tool_call_id: &ToolCallId) {
         let mut state = self.state();
         if let Some(session) = state.sessions.get_mut(session_id)
             && let Some(kept) = session.registry.result_mut(tool_call_id)
         {
-            kept.delivery = delivery;
-            self.shrink_delivered(session_id, tool_call_id, kept);
+            kept.written = Some(Instant::now());
         }
     }
 
-    /// Decides about what was written for a v1 harness: what its connection has outlived by a heartbeat has arrived;
+    /// Decides about what was written for a v1 harness: what its connection has outlived by `patience` has arrived;
     /// where the connection is `lost`, the rest may not have.
-    pub(super) fn settle_written(&self, id: &SessionId, session: &mut Session, lost: bool) {
-        let heartbeat = self.0.limits.heartbeat;
-        session.registry.each_result(|call, kept| {
-            if let Delivery::Written(at) = kept.delivery {
-                if at.elapsed() >= heartbeat {
-                    kept.delivery = Delivery::Done;
-                    self.shrink_delivered(id, call, kept);
-                } else if lost {
-                    kept.delivery = Delivery::Pending;
-                }
-            }
-        });
-    }
-
-    fn shrink_delivered(&self, id: &SessionId, call: &ToolCallId, kept: &mut Kept) {
-        if kept.is_delivered() && kept.text.bytes.len() > KEPT_AFTER_DELIVERY {
-            self.shrink(id, call, kept, "it was large and had been delivered");
-        }
-    }
-
-    fn shrink(
+    pub(super) fn settle_written(
         &self,
-        session_id: &SessionId,
-        tool_call_id: &ToolCallId,
-        kept: &mut Kept,
-        why: &str,
+        state: &mut State,
+        id: &SessionId,
+        patience: Duration,
+        lost: bool,
     ) {
-        let small = too_large(session_id.clone(), tool_call_id.clone(), why);
-        kept.text = Accounted::new(encode_whole(&small), &self.0.kept_bytes);
+        let State { sessions, ages, .. } = state;
+        let Some(session) = sessions.get_mut(id) else {
+            return;
+        };
+        let mut arrived = Vec::new();
+        for call in session.registry.waiting_ids() {
+            let Some(kept) = session.registry.result_mut(&call) else {
+                continue;
+            };
+            match kept.written {
+                Some(at) if at.elapsed() >= patience => {
+                    if mark_delivered(session, &call) {
+                        arrived.push(call);
+                    }
+                }
+                Some(_) if lost => kept.written = None,
+                _ => {}
+            }
+        }
+        for call in arrived {
+            self.note_delivered(sessions, ages, id, &call);
+        }
     }
 
     /// Gives up kept results until the daemon's memory for them suffices: delivered ones first, oldest first.
-    fn make_room(&self, state: &mut State) {
-        let limit = self.0.limits.result_memory_bytes;
-        let full = || self.0.kept_bytes.load(Ordering::Relaxed) > limit;
-        for done in [true, false] {
-            if !full() {
-                return;
+    fn make_room(&self, sessions: &mut Sessions, ages: &mut Ages) {
+        for queue in [&mut ages.delivered, &mut ages.finished] {
+            while self.0.accounts.bytes() > self.0.limits.result_memory_bytes {
+                let Some((session, call)) = queue.pop() else {
+                    break;
+                };
+                if let Some(session) = sessions.get_mut(&session) {
+                    give_up(session, &call, "the memory for results was full");
+                }
             }
-            state.sessions.each_mut(|id, session| {
-                session.registry.each_result(|call, kept| {
-                    if kept.is_delivered() == done
-                        && kept.text.bytes.len() > KEPT_AFTER_DELIVERY
-                        && full()
-                    {
-                        self.shrink(id, call, kept, "the memory for results was full");
-                    }
-                });
-            });
         }
     }
 }
 
-fn encode_whole(result: &ToolResult) -> Bytes {
-    match encode_result(result) {
-        Ok(text) => text.into(),
-        Err(error) => {
-            tracing::error!(%error, "a result could not be encoded");
-            Bytes::new()
-        }
-    }
+fn is_whole(sessions: &Sessions, session: &SessionId, call: &ToolCallId) -> bool {
+    let session = sessions.get(session);
+    session
+        .and_then(|session| session.registry.result(call))
+        .is_some_and(|kept| kept.whole().is_some())
 }
 
-/// Encodes a result within `max` bytes: its longest text is cut, with a note, as far as it must be.
-fn encode_to_fit(mut result: ToolResult, max: usize) -> Bytes {
-    let mut encoded = encode_whole(&result);
-    if encoded.len() <= max {
-        return encoded;
-    }
-    if let Some((at, whole)) = take_longest_text(&mut result) {
-        let mut keep = whole.len();
-        // The limit is on the encoded form, where a byte takes one to six; each round measures that anew.
-        while encoded.len() > max && keep > 0 {
-            keep = whole.floor_char_boundary(scale(keep, max, encoded.len()).min(keep - 1));
-            let kept = whole.get(..keep).unwrap_or_default();
-            put_cut_text(&mut result, at, kept, whole.len(), max);
-            encoded = encode_whole(&result);
-        }
-    }
-    if encoded.len() > max {
-        let why = "it does not fit into the largest message that this harness takes";
-        return encode_whole(&too_large(result.session_id, result.tool_call_id, why));
-    }
-    encoded
-}
-
-/// Takes the longest text out of a result and leaves room for its cut form and the note.
-fn take_longest_text(result: &mut ToolResult) -> Option<(usize, String)> {
-    let length = |block: &ContentBlock| match block {
-        ContentBlock::Text { text } => text.len(),
-        ContentBlock::Image { .. } => 0,
+/// Says that the harness has a result; returns whether that is news.
+fn mark_delivered(session: &mut Session, call: &ToolCallId) -> bool {
+    let Some(kept) = session.registry.deliver(call) else {
+        return false;
     };
-    let (at, _) = result
-        .content
-        .iter()
-        .enumerate()
-        .max_by_key(|(_, block)| length(block))?;
-    let ContentBlock::Text { text } = result.content.get_mut(at)? else {
-        return None;
-    };
-    let whole = std::mem::take(text);
-    result.content.push(ContentBlock::text(""));
-    Some((at, whole))
+    if kept
+        .whole()
+        .is_some_and(|text| text.bytes.len() > KEPT_AFTER_DELIVERY)
+    {
+        kept.body = Body::Gone("it was large and had been delivered");
+    }
+    session.journal.delivered(call);
+    true
 }
 
-fn put_cut_text(result: &mut ToolResult, at: usize, kept: &str, whole: usize, max: usize) {
-    let note = format!(
-        "(the text was cut after {} of {whole} bytes, because this harness takes messages of at most {max} bytes)",
-        kept.len()
-    );
-    if let Some(block) = result.content.get_mut(at) {
-        *block = ContentBlock::text(if kept.is_empty() { "(cut)" } else { kept });
+fn give_up(session: &mut Session, call: &ToolCallId, why: &'static str) {
+    if let Some(kept) = session.registry.give_up(call)
+        && kept.whole().is_some()
+    {
+        kept.body = Body::Gone(why);
     }
-    if let Some(block) = result.content.last_mut() {
-        *block = ContentBlock::text(note);
-    }
-}
-
-/// Returns a little less than `keep * max / size`.
-fn scale(keep: usize, max: usize, size: usize) -> usize {
-    let share = (keep as u128) * (max as u128) * 63 / 64 / (size.max(1) as u128);
-    usize::try_from(share).unwrap_or(keep)
 }

@@ -1,7 +1,11 @@
 //! Which connection holds a session: opening, taking up again, taking over (protocol section 3).
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
 use super::session::{Session, SessionRefused};
 use super::{Hub, PeerId, State};
+use crate::journal::SessionFacts;
 use crate::wire::{CloseReason, ErrorCode, SessionClosed, SessionId, SessionOpen};
 use crate::workspace::Workspace;
 
@@ -51,26 +55,18 @@ impl Hub {
         let mut state = self.state();
         check_connected(&state, peer)?;
         let Some(session) = state.sessions.get(&id) else {
-            let workspace = match &open.workspace {
-                // A few system calls on a local directory; the order of this connection's messages
-                // would be lost if they were made elsewhere.
-                Some(path) => self.0.rooms.workspace.below(path).map_err(|error| {
-                    SessionRefused::new(ErrorCode::InvalidInput, format!("`workspace`: {error}"))
-                })?,
+            let workspace = match open.workspace.as_deref() {
+                Some(path) => self.enter(path)?,
                 None => self.0.rooms.workspace.clone(),
             };
             let env = open.env.unwrap_or_default();
-            let env = env
-                .into_iter()
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect();
-            self.insert_session(&mut state, peer, &id, workspace, env)?;
-            Self::announce(&state, peer, &id, true);
+            self.insert_session(&mut state, peer, &id, workspace, variables(env))?;
+            Self::announce(&mut state, peer, &id, true);
             return Ok(());
         };
         let shown = open.resume_token.as_deref();
         let token_fits =
-            shown.is_some_and(|token| crate::secret::equal(token, &session.resume_token));
+            shown.is_some_and(|token| crate::secret::is_one_of(token, &session.tokens));
         match session.holder {
             _ if session.closing => {
                 return Err(SessionRefused::new(
@@ -98,7 +94,38 @@ impl Hub {
                 ));
             }
         }
-        Self::announce(&state, peer, &id, true);
+        self.give_again(&mut state, &id, open.workspace, open.env)?;
+        Self::announce(&mut state, peer, &id, true);
+        Ok(())
+    }
+
+    /// Enters a directory below the root: a few system calls on a local directory. The order of a connection's messages
+    /// would be lost if they were made elsewhere than on its reader.
+    fn enter(&self, path: &str) -> Result<Workspace, SessionRefused> {
+        self.0.rooms.workspace.below(path).map_err(|error| {
+            SessionRefused::new(ErrorCode::InvalidInput, format!("`workspace`: {error}"))
+        })
+    }
+
+    /// Gives a session again what a restart of the daemon has lost of it; what it still has stays as it is.
+    fn give_again(
+        &self,
+        state: &mut State,
+        id: &SessionId,
+        workspace: Option<String>,
+        env: Option<BTreeMap<String, String>>,
+    ) -> Result<(), SessionRefused> {
+        let Some(session) = state.sessions.get_mut(id) else {
+            return Ok(());
+        };
+        if let Some(path) = workspace.filter(|_| session.lost.workspace) {
+            session.workspace = self.enter(&path)?;
+            session.lost.workspace = false;
+        }
+        if let Some(env) = env.filter(|_| session.lost.env) {
+            session.processes = self.0.rooms.processes.session(variables(env));
+            session.lost.env = false;
+        }
         Ok(())
     }
 
@@ -108,7 +135,7 @@ impl Hub {
         peer: PeerId,
         id: &SessionId,
         workspace: Workspace,
-        env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
+        env: Vec<(OsString, OsString)>,
     ) -> Result<(), SessionRefused> {
         let limits = &self.0.limits;
         if state.sessions.len() >= limits.max_sessions {
@@ -120,20 +147,33 @@ impl Hub {
                 ),
             ));
         }
-        let resume_token = crate::secret::token().map_err(|error| {
+        let token = crate::secret::token().map_err(|error| {
             tracing::error!(%error, "no random bytes for a resume token");
             SessionRefused::new(ErrorCode::Internal, "the kernel gave no random bytes")
         })?;
+        let elsewhere = workspace.root() != self.0.rooms.workspace.root();
+        let facts = SessionFacts {
+            id: id.clone(),
+            workspace: elsewhere.then(|| workspace.shown_root()),
+            has_env: !env.is_empty(),
+        };
+        let digest = crate::secret::digest(&token);
+        let journal = self.0.journal.session(facts, digest);
         let processes = self.0.rooms.processes.session(env);
-        let session = Session::new(workspace, processes, peer, resume_token, limits);
+        let session = Session {
+            holder: Some(peer),
+            resume_token: Some(token),
+            tokens: vec![digest],
+            ..Session::new(workspace, processes, journal, limits)
+        };
         state.sessions.insert(id, session);
         Ok(())
     }
 
     /// Makes `peer` the holder of a session, and queues what the last holder may not have got.
     pub(super) fn hand_over(&self, state: &mut State, peer: PeerId, id: &SessionId) {
+        self.settle_written(state, id, self.0.limits.heartbeat, true);
         if let Some(session) = state.sessions.get_mut(id) {
-            self.settle_written(id, session, true);
             session.holder = Some(peer);
             session.released = None;
         }
@@ -141,13 +181,22 @@ impl Hub {
     }
 
     /// Says that a session is open; a v1 peer is told only where it asked.
-    fn announce(state: &State, peer: PeerId, id: &SessionId, asked: bool) {
-        if let (Some(peer), Some(session)) = (state.peers.get(&peer), state.sessions.get(id))
+    fn announce(state: &mut State, peer: PeerId, id: &SessionId, asked: bool) {
+        if let (Some(peer), Some(session)) = (state.peers.get(&peer), state.sessions.get_mut(id))
             && (asked || peer.terms().acks)
         {
-            peer.outbox.control(session.opened(id));
+            match session.opened(id) {
+                Ok(opened) => peer.outbox.control(opened),
+                Err(error) => tracing::error!(%error, "no random bytes for a resume token"),
+            }
         }
     }
+}
+
+fn variables(env: BTreeMap<String, String>) -> Vec<(OsString, OsString)> {
+    env.into_iter()
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect()
 }
 
 /// A message may still be read after its connection has given its sessions up; it must not take one again.

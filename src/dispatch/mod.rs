@@ -12,7 +12,9 @@ mod answer;
 mod capabilities;
 mod close;
 mod deliver;
+mod fit;
 mod hold;
+mod kept;
 mod outbox;
 mod receive;
 mod registry;
@@ -23,7 +25,7 @@ mod shutdown;
 mod toolbox;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +43,8 @@ use crate::limits::Limits;
 use crate::process::Processes;
 use crate::wire::{AdvertisedLimits, CapabilitiesUpdate, ExecutorInfo, Hello, SessionId};
 use crate::workspace::Workspace;
+use deliver::Ages;
+use kept::Accounts;
 use registry::EarlyCancels;
 use session::Sessions;
 
@@ -84,8 +88,7 @@ struct Inner {
     calls: TaskTracker,
     /// Where calls run. Connections have a thread of their own, so that no amount of work keeps a ping waiting.
     workers: Handle,
-    /// Bytes of all kept results.
-    kept_bytes: Arc<AtomicUsize>,
+    accounts: Accounts,
 }
 
 #[derive(Debug)]
@@ -93,6 +96,7 @@ struct State {
     peers: BTreeMap<PeerId, Arc<Peer>>,
     next_peer: PeerId,
     sessions: Sessions,
+    ages: Ages,
     offer: Arc<CapabilitiesUpdate>,
     early_cancels: EarlyCancels,
     stopping: bool,
@@ -170,13 +174,17 @@ impl Connection {
         if state.peers.remove(&self.id).is_none() {
             return;
         }
-        state.sessions.each_mut(|id, session| {
+        for id in state.sessions.ids() {
+            let Some(session) = state.sessions.get_mut(&id) else {
+                continue;
+            };
             if session.holder == Some(self.id) {
-                self.hub.settle_written(id, session, true);
                 session.holder = None;
                 session.released = Some(Instant::now());
+                let heartbeat = self.hub.0.limits.heartbeat;
+                self.hub.settle_written(&mut state, &id, heartbeat, true);
             }
-        });
+        }
     }
 }
 
@@ -213,6 +221,7 @@ impl Hub {
                 peers: BTreeMap::new(),
                 next_peer: 0,
                 sessions: Sessions::default(),
+                ages: Ages::default(),
                 offer: Arc::new(offer),
                 early_cancels: EarlyCancels::new(limits.max_early_cancels, limits.early_cancel_ttl),
                 stopping: false,
@@ -220,9 +229,9 @@ impl Hub {
             slots: Arc::new(Semaphore::new(limits.max_concurrent_calls)),
             calls: TaskTracker::new(),
             workers: Handle::current(),
-            kept_bytes: Arc::default(),
+            accounts: Accounts::default(),
         }));
-        hub.restore(recovered)?;
+        hub.restore(recovered);
         Ok(hub)
     }
 
@@ -246,7 +255,7 @@ impl Hub {
         let id = state.next_peer;
         state.next_peer += 1;
         state.peers.insert(id, Arc::clone(&peer));
-        let hello = self.hello(&mut state);
+        let hello = self.hello(&state);
         peer.outbox.control(hello);
         peer.outbox.control(CapabilitiesUpdate::clone(&state.offer));
         if self.0.harnesses == Harnesses::One {
@@ -265,7 +274,7 @@ impl Hub {
         }
     }
 
-    fn hello(&self, state: &mut State) -> Hello {
+    fn hello(&self, state: &State) -> Hello {
         let resume = (self.0.harnesses == Harnesses::One).then(|| state.sessions.resumable());
         Hello {
             protocol_versions: crate::wire::PROTOCOL_VERSIONS.map(str::to_owned).to_vec(),
@@ -293,6 +302,22 @@ impl Hub {
         for peer in state.peers.values() {
             peer.outbox.control(CapabilitiesUpdate::clone(&state.offer));
         }
+    }
+
+    /// Advertises from now on that a restart forgets calls, and why.
+    pub fn journal_lost(&self, reason: String) {
+        let mut offer = CapabilitiesUpdate::clone(&self.state().offer);
+        "memory".clone_into(&mut offer.environment.journal);
+        offer
+            .environment
+            .reasons
+            .insert("journal".to_owned(), reason);
+        self.reoffer(offer);
+    }
+
+    /// Notes that the daemon lives, for the next one.
+    pub fn note_alive(&self) {
+        self.0.journal.alive();
     }
 
     /// Returns the outbox of the connection that holds a session, and its terms.

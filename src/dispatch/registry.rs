@@ -3,15 +3,14 @@
 //! Plain state machines without locks, tasks or clocks of their own, so that they can be tested alone against a
 //! model. They are what keeps a call from being run twice (protocol section 7).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::wire::{SessionId, ToolCallId};
 
-/// Identifies the name and input of a call without keeping them.
-pub(crate) type Digest = [u8; 32];
+pub(crate) use crate::journal::Digest;
 
 /// What a call meets when it arrives.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,6 +23,8 @@ pub(crate) enum Admission<R> {
     Finished(R),
     /// The id belongs to a call with another name or input.
     Conflict,
+    /// It is new, but no more calls can be remembered before harnesses have the results of those that are.
+    Full,
 }
 
 /// The bounds of a registry.
@@ -34,13 +35,20 @@ pub(crate) struct Bounds {
 }
 
 /// The calls of one session. `S` stops a running call, `R` is the result of a finished one.
+///
+/// A finished call *waits* until its harness is known to have the result; until then it is never forgotten.
 #[derive(Debug)]
 pub(crate) struct Registry<S, R> {
     bounds: Bounds,
     running: HashMap<ToolCallId, (Digest, S)>,
     finished: HashMap<ToolCallId, Finished<R>>,
-    /// Finished ids, oldest first.
-    order: VecDeque<ToolCallId>,
+    /// Calls that wait, with their result whole, in the order in which they finished.
+    waiting: BTreeMap<u64, ToolCallId>,
+    /// Calls that wait, and whose result was given up.
+    given_up: BTreeMap<u64, ToolCallId>,
+    /// Calls whose result the harness has.
+    delivered: BTreeMap<u64, ToolCallId>,
+    next: u64,
 }
 
 #[derive(Debug)]
@@ -48,6 +56,7 @@ struct Finished<R> {
     digest: Digest,
     result: R,
     at: Instant,
+    number: u64,
 }
 
 impl<S, R: Clone> Registry<S, R> {
@@ -56,7 +65,10 @@ impl<S, R: Clone> Registry<S, R> {
             bounds,
             running: HashMap::new(),
             finished: HashMap::new(),
-            order: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            given_up: BTreeMap::new(),
+            delivered: BTreeMap::new(),
+            next: 0,
         }
     }
 
@@ -88,6 +100,9 @@ impl<S, R: Clone> Registry<S, R> {
                 Admission::Conflict
             };
         }
+        if self.waiting.len() + self.given_up.len() >= self.bounds.finished {
+            return Admission::Full;
+        }
         self.running.insert(id.clone(), (digest, stop));
         Admission::New
     }
@@ -102,17 +117,66 @@ impl<S, R: Clone> Registry<S, R> {
         let Some((digest, _)) = self.running.remove(id) else {
             return false;
         };
-        self.finished.insert(
-            id.clone(),
-            Finished {
-                digest,
-                result,
-                at: now,
-            },
-        );
-        self.order.push_back(id.clone());
+        self.restore(id, digest, result, now);
         self.expire(now);
         true
+    }
+
+    /// Takes in a call that finished in an earlier life, after those that are there. It waits.
+    pub(crate) fn restore(&mut self, id: &ToolCallId, digest: Digest, result: R, at: Instant) {
+        let number = self.next;
+        self.next += 1;
+        let finished = Finished {
+            digest,
+            result,
+            at,
+            number,
+        };
+        if let Some(other) = self.finished.insert(id.clone(), finished) {
+            self.unlist(other.number);
+        }
+        self.waiting.insert(number, id.clone());
+    }
+
+    /// Says that the harness has the result of a finished call. Returns it where that is news.
+    pub(crate) fn deliver(&mut self, id: &ToolCallId) -> Option<&mut R> {
+        let finished = self.finished.get_mut(id)?;
+        let number = finished.number;
+        let waited = self.waiting.remove(&number);
+        let id = waited.or_else(|| self.given_up.remove(&number))?;
+        self.delivered.insert(number, id);
+        Some(&mut finished.result)
+    }
+
+    /// Says that the result of a call is not whole any more. Returns it, to be changed in place.
+    pub(crate) fn give_up(&mut self, id: &ToolCallId) -> Option<&mut R> {
+        let finished = self.finished.get_mut(id)?;
+        if let Some(id) = self.waiting.remove(&finished.number) {
+            self.given_up.insert(finished.number, id);
+        }
+        Some(&mut finished.result)
+    }
+
+    /// Returns the call that has waited longest with its result whole, where more than `most` do.
+    pub(crate) fn longest_waiting(&self, most: usize) -> Option<&ToolCallId> {
+        let excess = self.waiting.len() > most;
+        excess.then(|| self.waiting.values().next()).flatten()
+    }
+
+    /// Forgets a call whose result the harness has. Returns whether there was one.
+    pub(crate) fn forget(&mut self, id: &ToolCallId) -> bool {
+        let known = self.finished.get(id).map(|finished| finished.number);
+        let gone = known.is_some_and(|number| self.delivered.remove(&number).is_some());
+        if gone {
+            self.finished.remove(id);
+        }
+        gone
+    }
+
+    fn unlist(&mut self, number: u64) {
+        for list in [&mut self.waiting, &mut self.given_up, &mut self.delivered] {
+            list.remove(&number);
+        }
     }
 
     /// Returns what stops a running call.
@@ -132,6 +196,18 @@ impl<S, R: Clone> Registry<S, R> {
         ids
     }
 
+    /// Returns the ids of the calls that wait, in the order in which they finished.
+    pub(crate) fn waiting_ids(&self) -> Vec<ToolCallId> {
+        let mut ids: Vec<_> = self.given_up.iter().chain(&self.waiting).collect();
+        ids.sort_unstable();
+        ids.into_iter().map(|(_, id)| id.clone()).collect()
+    }
+
+    /// Returns the result of a finished call.
+    pub(crate) fn result(&self, id: &ToolCallId) -> Option<&R> {
+        self.finished.get(id).map(|finished| &finished.result)
+    }
+
     /// Returns the result of a finished call, to be changed in place.
     pub(crate) fn result_mut(&mut self, id: &ToolCallId) -> Option<&mut R> {
         self.finished
@@ -139,27 +215,18 @@ impl<S, R: Clone> Registry<S, R> {
             .map(|finished| &mut finished.result)
     }
 
-    /// Shows the results of finished calls, oldest first.
-    pub(crate) fn each_result(&mut self, mut each: impl FnMut(&ToolCallId, &mut R)) {
-        for id in &self.order {
-            if let Some(finished) = self.finished.get_mut(id) {
-                each(id, &mut finished.result);
-            }
-        }
-    }
-
-    /// Forgets what is past its time or beyond the bounds.
+    /// Forgets what has been delivered and is past its time or beyond the bounds.
     pub(crate) fn expire(&mut self, now: Instant) {
-        while let Some(id) = self.order.front() {
+        while let Some(oldest) = self.delivered.first_entry() {
             let aged = self
                 .finished
-                .get(id)
+                .get(oldest.get())
                 .is_none_or(|finished| is_old(finished.at, self.bounds.finished_ttl, now));
-            if !aged && self.order.len() <= self.bounds.finished {
+            if !aged && self.finished.len() <= self.bounds.finished {
                 break;
             }
-            self.finished.remove(id);
-            self.order.pop_front();
+            let id = oldest.remove();
+            self.finished.remove(&id);
         }
     }
 }
@@ -212,8 +279,6 @@ impl EarlyCancels {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -225,48 +290,92 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        Admit { call: u8, digest: u8 },
-        Finish { call: u8 },
-        Withdraw { call: u8 },
-        Wait { seconds: u64 },
+        Admit {
+            call: u8,
+            digest: u8,
+        },
+        Finish {
+            call: u8,
+        },
+        Withdraw {
+            call: u8,
+        },
+        Deliver {
+            call: u8,
+        },
+        GiveUp {
+            call: u8,
+        },
+        Forget {
+            call: u8,
+        },
+        Wait {
+            seconds: u64,
+        },
+        /// The registry is made anew from what another life knew of it.
+        Restart,
     }
 
     fn step() -> impl Strategy<Value = Step> {
         let call = 0..6u8;
         prop_oneof![
-            4 => (call.clone(), 0..2u8).prop_map(|(call, digest)| Step::Admit { call, digest }),
-            3 => call.clone().prop_map(|call| Step::Finish { call }),
-            1 => call.prop_map(|call| Step::Withdraw { call }),
+            6 => (call.clone(), 0..2u8).prop_map(|(call, digest)| Step::Admit { call, digest }),
+            5 => call.clone().prop_map(|call| Step::Finish { call }),
+            1 => call.clone().prop_map(|call| Step::Withdraw { call }),
+            3 => call.clone().prop_map(|call| Step::Deliver { call }),
+            1 => call.clone().prop_map(|call| Step::GiveUp { call }),
+            1 => call.prop_map(|call| Step::Forget { call }),
             1 => (0..8u64).prop_map(|seconds| Step::Wait { seconds }),
+            1 => Just(Step::Restart),
         ]
+    }
+
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Ended {
+        call: u8,
+        digest: u8,
+        result: u64,
+        at: u64,
+        delivered: bool,
     }
 
     /// What the registry should know, in the plainest form.
     #[derive(Default)]
     struct Model {
         running: BTreeMap<u8, u8>,
-        /// Call, digest, result and time, oldest first.
-        finished: Vec<(u8, u8, u64, u64)>,
+        /// Oldest first.
+        finished: Vec<Ended>,
         executions: u64,
     }
 
     impl Model {
         fn expire(&mut self, now: u64) {
-            self.finished
-                .retain(|(_, _, _, at)| now - at < BOUNDS.finished_ttl.as_secs());
-            let excess = self.finished.len().saturating_sub(BOUNDS.finished);
-            self.finished.drain(..excess);
+            while let Some(at) = self.finished.iter().position(|one| one.delivered) {
+                let aged = now - self.finished[at].at >= BOUNDS.finished_ttl.as_secs();
+                if !aged && self.finished.len() <= BOUNDS.finished {
+                    return;
+                }
+                self.finished.remove(at);
+            }
+        }
+
+        fn find(&mut self, call: u8) -> Option<&mut Ended> {
+            self.finished.iter_mut().find(|one| one.call == call)
+        }
+
+        fn waiting(&self) -> Vec<u8> {
+            let waiting = self.finished.iter().filter(|one| !one.delivered);
+            waiting.map(|one| one.call).collect()
         }
 
         fn admit(&mut self, call: u8, digest: u8, now: u64) -> Admission<u64> {
             self.expire(now);
-            let known = self.finished.iter().find(|(known, ..)| *known == call);
-            match (self.running.get(&call), known) {
-                (Some(running), _) if *running == digest => Admission::Attached,
-                (None, Some((_, finished, result, _))) if *finished == digest => {
-                    Admission::Finished(*result)
-                }
+            let full = self.waiting().len() >= BOUNDS.finished;
+            match (self.running.get(&call).copied(), self.find(call)) {
+                (Some(running), _) if running == digest => Admission::Attached,
+                (None, Some(ended)) if ended.digest == digest => Admission::Finished(ended.result),
                 (Some(_), _) | (None, Some(_)) => Admission::Conflict,
+                (None, None) if full => Admission::Full,
                 (None, None) => {
                     self.running.insert(call, digest);
                     Admission::New
@@ -275,14 +384,17 @@ mod tests {
         }
     }
 
+    fn id(call: u8) -> ToolCallId {
+        ToolCallId::new(&format!("c{call}")).unwrap()
+    }
+
     proptest! {
         #[test]
-        fn the_registry_does_what_its_model_does(steps in prop::collection::vec(step(), 1..80)) {
+        fn the_registry_does_what_its_model_does(steps in prop::collection::vec(step(), 1..120)) {
             let start = Instant::now();
             let mut registry = Registry::<u8, u64>::new(BOUNDS);
             let mut model = Model::default();
             let mut now = 0;
-            let id = |call: u8| ToolCallId::new(&format!("c{call}")).unwrap();
             for step in steps {
                 let at = start + Duration::from_secs(now);
                 match step {
@@ -296,7 +408,7 @@ mod tests {
                         let result = model.executions;
                         prop_assert_eq!(registry.finish(&id(call), result, at), ran.is_some());
                         if let Some(digest) = ran {
-                            model.finished.push((call, digest, result, now));
+                            model.finished.push(Ended { call, digest, result, at: now, delivered: false });
                             model.expire(now);
                         }
                     }
@@ -304,13 +416,45 @@ mod tests {
                         registry.withdraw(&id(call));
                         model.running.remove(&call);
                     }
+                    Step::Deliver { call } => {
+                        let news = model.find(call).is_some_and(|one| !std::mem::replace(&mut one.delivered, true));
+                        prop_assert_eq!(registry.deliver(&id(call)).is_some(), news);
+                    }
+                    Step::GiveUp { call } => {
+                        let known = model.find(call).map(|one| { one.result = 0; one.result });
+                        let found = registry.give_up(&id(call)).map(|result| { *result = 0; 0 });
+                        prop_assert_eq!(found, known);
+                    }
+                    Step::Forget { call } => {
+                        let known = model.find(call).is_some_and(|one| one.delivered);
+                        model.finished.retain(|one| one.call != call || !one.delivered);
+                        prop_assert_eq!(registry.forget(&id(call)), known);
+                    }
                     Step::Wait { seconds } => now += seconds,
+                    Step::Restart => {
+                        registry = Registry::new(BOUNDS);
+                        for one in &model.finished {
+                            let at = start + Duration::from_secs(one.at);
+                            registry.restore(&id(one.call), [one.digest; 32], one.result, at);
+                            if one.delivered {
+                                registry.deliver(&id(one.call)).unwrap();
+                            }
+                        }
+                        // What ran is known as having ended in a way that nobody knows.
+                        for (call, digest) in std::mem::take(&mut model.running) {
+                            registry.restore(&id(call), [digest; 32], u64::MAX, at);
+                            model.finished.push(Ended { call, digest, result: u64::MAX, at: now, delivered: false });
+                        }
+                    }
                 }
                 for call in 0..6 {
                     prop_assert_eq!(registry.stop(&id(call)).is_some(), model.running.contains_key(&call));
+                    prop_assert_eq!(registry.result(&id(call)).copied(), model.find(call).map(|one| one.result));
                 }
-                prop_assert!(registry.order.len() <= BOUNDS.finished);
-                prop_assert_eq!(registry.order.len(), registry.finished.len());
+                let waiting: Vec<_> = model.waiting().into_iter().map(id).collect();
+                prop_assert_eq!(registry.waiting_ids(), waiting);
+                let listed = registry.waiting.len() + registry.given_up.len() + registry.delivered.len();
+                prop_assert_eq!(listed, registry.finished.len());
             }
         }
 

@@ -9,7 +9,9 @@ use tokio::time::{Instant, sleep_until};
 use super::Hub;
 use super::answer::Answer;
 use super::outbox::{CallProgress, ProgressEnd};
+use super::registry::Digest;
 use super::toolbox::{Tool, ToolInput};
+use crate::journal::SessionJournal;
 use crate::process::SessionProcesses;
 use crate::progress::Progress;
 use crate::stop::{Stop, StopCause};
@@ -45,6 +47,13 @@ pub(super) struct Ticket {
     progress_end: ProgressEnd,
     received: Instant,
     slot: Option<OwnedSemaphorePermit>,
+    note: Note,
+}
+
+/// Where a call is noted for the next daemon, and as what.
+pub(super) struct Note {
+    pub(super) journal: SessionJournal,
+    pub(super) digest: Digest,
 }
 
 impl Ticket {
@@ -54,6 +63,7 @@ impl Ticket {
         stop: Stop,
         slot: OwnedSemaphorePermit,
         received: Instant,
+        note: Note,
     ) -> Self {
         Self {
             hub,
@@ -67,6 +77,7 @@ impl Ticket {
             progress_end: ProgressEnd::default(),
             received,
             slot: Some(slot),
+            note,
         }
     }
 
@@ -109,6 +120,9 @@ impl Ticket {
             limits: Arc::clone(&self.hub.0.limits),
             max_result_bytes: work.max_result_bytes,
         };
+        self.note
+            .journal
+            .started(&self.tool_call_id, &self.note.digest);
         let mut tool = self.hub.0.rooms.toolbox.run(ctx, input);
         let Deadline::At(deadline) = deadline else {
             return tool.await;
@@ -132,7 +146,8 @@ impl Ticket {
         self.progress_end.end();
         let outcome = answer.outcome();
         let result = answer.into_result(self.session_id.clone(), self.tool_call_id.clone());
-        let bytes = self.hub.deliver(result);
+        let Note { journal, digest } = &self.note;
+        let bytes = self.hub.deliver(result, journal, digest);
         drop(slot);
         tracing::info!(
             session = %self.session_id,

@@ -6,8 +6,9 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::PeerId;
-use super::deliver::Kept;
-use super::registry::{Bounds, Registry};
+use super::kept::Kept;
+use super::registry::{Bounds, Digest, Registry};
+use crate::journal::SessionJournal;
 use crate::limits::Limits;
 use crate::process::SessionProcesses;
 use crate::stop::{Stop, StopCause};
@@ -26,35 +27,79 @@ pub(super) struct Session {
     pub(super) closing: bool,
     /// Since when it has had no holder.
     pub(super) released: Option<Instant>,
-    pub(super) resume_token: String,
+    /// The token that `session.opened` shows; none where it is known by its digest only.
+    pub(super) resume_token: Option<String>,
+    /// Digests of the tokens that the session may be taken up with.
+    pub(super) tokens: Vec<Digest>,
+    pub(super) journal: SessionJournal,
+    pub(super) lost: Lost,
+}
+
+/// What a session had and a restart of the daemon has lost. Until it is given again, no new call of it runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) env: bool,
+    pub(super) workspace: bool,
+}
+
+impl Lost {
+    /// Says what a harness must do, where anything is lost.
+    pub(super) fn sentence(self) -> Option<&'static str> {
+        match (self.workspace, self.env) {
+            (true, _) => Some(
+                "the executor was restarted and the directory of this session cannot be entered any more; send \
+                 `session.open` with a `workspace`, or close the session; nothing was run",
+            ),
+            (false, true) => Some(
+                "the executor was restarted and the variables of this session are lost, since they are never kept; \
+                 send `session.open` with its `env` again; nothing was run",
+            ),
+            (false, false) => None,
+        }
+    }
 }
 
 impl Session {
     pub(super) fn new(
         workspace: Workspace,
         processes: SessionProcesses,
-        holder: PeerId,
-        resume_token: String,
+        journal: SessionJournal,
         limits: &Limits,
     ) -> Self {
         Self {
             workspace,
             processes,
-            holder: Some(holder),
+            holder: None,
             registry: Registry::new(Bounds::from(limits)),
             calls: TaskTracker::new(),
             closing: false,
             released: None,
-            resume_token,
+            resume_token: None,
+            tokens: Vec::new(),
+            journal,
+            lost: Lost::default(),
         }
     }
 
-    pub(super) fn opened(&self, session_id: &SessionId) -> SessionOpened {
-        SessionOpened {
+    /// Says that it is open. Where its token is known by digest only, it gets a further one.
+    pub(super) fn opened(
+        &mut self,
+        session_id: &SessionId,
+    ) -> Result<SessionOpened, getrandom::Error> {
+        let resume_token = match &self.resume_token {
+            Some(token) => token.clone(),
+            None => {
+                let token = crate::secret::token()?;
+                self.tokens.push(crate::secret::digest(&token));
+                self.journal.token(crate::secret::digest(&token));
+                self.resume_token.insert(token).clone()
+            }
+        };
+        Ok(SessionOpened {
             session_id: session_id.clone(),
             workspace: self.workspace.shown_root(),
-            resume_token: self.resume_token.clone(),
-        }
+            resume_token,
+        })
     }
 
     pub(super) fn stop_all(&self, cause: StopCause) {
@@ -114,36 +159,20 @@ impl Sessions {
         self.open.keys().cloned().collect()
     }
 
-    pub(super) fn each_mut(&mut self, mut each: impl FnMut(&SessionId, &mut Session)) {
-        for (id, session) in &mut self.open {
-            each(id, session);
-        }
-    }
-
     /// Returns what a harness must know to go on with each session.
-    pub(super) fn resumable(&mut self) -> Vec<ResumableSession> {
-        let mut resumable = Vec::new();
-        self.each_mut(|id, session| {
-            let mut unacked = Vec::new();
-            session.registry.each_result(|call, kept| {
-                if !kept.is_delivered() {
-                    unacked.push(call.clone());
-                }
-            });
-            let running = session.registry.running_ids();
-            resumable.push(ResumableSession {
-                session_id: id.clone(),
-                running,
-                unacked,
-            });
+    pub(super) fn resumable(&self) -> Vec<ResumableSession> {
+        let each = self.open.iter().map(|(id, session)| ResumableSession {
+            session_id: id.clone(),
+            running: session.registry.running_ids(),
+            unacked: session.registry.waiting_ids(),
         });
-        resumable
+        each.collect()
     }
 
     /// Returns the sessions that have had no holder for too long, after forgetting what has aged in the others.
     pub(super) fn expired(&mut self, limits: &Limits, now: Instant) -> Vec<SessionId> {
         let mut expired = Vec::new();
-        self.each_mut(|id, session| {
+        for (id, session) in &mut self.open {
             session.registry.expire(now);
             let ended = session
                 .released
@@ -151,7 +180,7 @@ impl Sessions {
             if ended && !session.closing {
                 expired.push(id.clone());
             }
-        });
+        }
         expired
     }
 

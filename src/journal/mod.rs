@@ -5,16 +5,35 @@
 //! resume tokens are never in it, only digests; results are, as far as they are small.
 //!
 //! Where the file cannot be had or fails, the journal goes on in memory: nothing is kept, and everybody is told.
+//!
+//! `record` spells a record, `file` holds them, `replay` says what they come to; `session` is what calls write to,
+//! `worker` writes what may not wait, and writes the file anew where it has grown.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+mod file;
+mod open;
+mod record;
+mod replay;
+mod session;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tokio::sync::watch;
 
+pub use session::SessionJournal;
+
 use crate::limits::Limits;
 use crate::wire::{SessionId, ToolCallId};
+use file::Appended;
+use record::Record;
+use worker::Job;
 
 /// Identifies a text or a call without keeping it (SHA-256).
 pub type Digest = [u8; 32];
@@ -25,8 +44,17 @@ pub struct Journal(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    limits: Arc<Limits>,
+    directory: PathBuf,
     /// Why nothing is kept, where that is so.
     lost: watch::Sender<Option<String>>,
+    /// Where records go; none where nothing is kept.
+    file: Mutex<Option<Appended>>,
+    /// To the thread that writes what may not wait; none where nothing is kept.
+    jobs: Option<SyncSender<Job>>,
+    /// Whether that thread has been asked to write the file anew.
+    renewing: AtomicBool,
+    next_session: AtomicU64,
 }
 
 /// What a session is, as far as it outlives the daemon.
@@ -40,19 +68,10 @@ pub struct SessionFacts {
     pub has_env: bool,
 }
 
-/// The journal of one session. Cloning is cheap; every clone is the same session's.
-#[derive(Debug, Clone)]
-pub struct SessionJournal(Arc<SessionInner>);
-
-#[derive(Debug)]
-struct SessionInner {
-    _journal: Journal,
-}
-
 /// What a journal held when it was opened.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// The sessions, in no order.
+    /// The sessions, in the order in which they were opened.
     pub sessions: Vec<RecoveredSession>,
 }
 
@@ -92,18 +111,14 @@ impl Journal {
     /// Makes a journal that keeps nothing; `reason` says why, for people.
     pub fn memory(reason: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
+            limits: Arc::default(),
+            directory: PathBuf::new(),
             lost: watch::Sender::new(Some(reason.into())),
+            file: Mutex::new(None),
+            jobs: None,
+            renewing: AtomicBool::new(false),
+            next_session: AtomicU64::new(1),
         }))
-    }
-
-    /// Opens the journal in a directory that no other daemon uses, and returns what it held of the same workspace.
-    ///
-    /// Where it cannot be used the journal is one in memory; a damaged file is used as far as it is whole.
-    pub fn open(_directory: &Path, _workspace: &Path, _limits: &Arc<Limits>) -> (Self, Recovered) {
-        (
-            Self::memory("the journal is not built yet"),
-            Recovered::default(),
-        )
     }
 
     /// Returns why nothing is kept, where that is so.
@@ -124,32 +139,98 @@ impl Journal {
     }
 
     /// Keeps nothing from now on, as if the daemon were dead. For tests, which restart within one process.
-    pub fn sever(&self) {}
-
-    /// Begins the journal of a session that is new. Never waits.
-    pub fn session(&self, _facts: SessionFacts, _token: Digest) -> SessionJournal {
-        SessionJournal(Arc::new(SessionInner {
-            _journal: self.clone(),
-        }))
+    pub fn sever(&self) {
+        self.0.file().take();
     }
 
-    /// Notes that the daemon lives. To be called about every half minute.
-    pub fn alive(&self) {}
+    /// Waits until what was noted without waiting is written. Not for the reader of a connection.
+    pub fn flush(&self) {
+        let (done, written) = std::sync::mpsc::sync_channel(1);
+        if let Some(jobs) = &self.0.jobs
+            && jobs.send(Job::Flush(done)).is_ok()
+            && written.recv().is_err()
+        {
+            tracing::debug!("the journal has ended");
+        }
+    }
+
+    /// Begins the journal of a session that is new, with the digest of its resume token. Never waits.
+    pub fn session(&self, facts: SessionFacts, token: Digest) -> SessionJournal {
+        let number = self.0.next_session.fetch_add(1, Ordering::Relaxed);
+        let session = SessionJournal::new(self, number, facts, token);
+        self.0.job(Job::Open(session.clone()));
+        session
+    }
+
+    /// Notes that the daemon lives, and looks whether its file is still there. To be called about every half minute.
+    pub fn alive(&self) {
+        let touched = self
+            .0
+            .file()
+            .as_ref()
+            .is_some_and(|file| !file.is_untouched());
+        if touched {
+            self.0
+                .lose("the journal was removed or changed by somebody else while the executor ran");
+        }
+        self.0.append(&Record::Alive { at: now_ms() });
+    }
 }
 
-impl SessionJournal {
-    /// Notes that a call begins, and its session before it. To be called before anything is done for it.
-    pub fn started(&self, _call: &ToolCallId, _digest: &Digest) {}
+impl Inner {
+    fn file(&self) -> MutexGuard<'_, Option<Appended>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-    /// Notes what a call came to. To be called before its result is queued for a harness.
-    pub fn finished(&self, _call: &ToolCallId, _digest: &Digest, _result: &[u8]) {}
+    /// Appends one record.
+    fn append(&self, record: &Record<'_>) {
+        let mut frame = Vec::new();
+        record.frame(&mut frame);
+        self.append_frames(&frame);
+    }
 
-    /// Notes that a harness has the result of a call. Never waits; in a rare case it is not kept.
-    pub fn delivered(&self, _call: &ToolCallId) {}
+    /// Appends records by one write. Where that fails, nothing is kept any more.
+    fn append_frames(&self, frames: &[u8]) {
+        let mut guard = self.file();
+        let Some(file) = guard.as_mut() else { return };
+        let done = file.append(frames);
+        let (length, renew_at) = (file.length, file.renew_at);
+        drop(guard);
+        if let Err(error) = done {
+            return self.lose(&format!("the journal could not be written: {error}"));
+        }
+        if length > self.limits.journal_most_bytes {
+            return self.lose("the journal has grown too long, and could not be written anew");
+        }
+        if length > renew_at && !self.renewing.swap(true, Ordering::AcqRel) {
+            self.job(Job::Renew);
+        }
+    }
 
-    /// Notes a further resume token. Never waits.
-    pub fn token(&self, _token: &Digest) {}
+    /// Gives the file up: what it holds stays, nothing is added.
+    fn lose(&self, reason: &str) {
+        if self.file().take().is_some() {
+            tracing::error!(
+                reason,
+                "a restart of this daemon will not know the calls from here on"
+            );
+            self.lost.send_replace(Some(format!(
+                "{reason}; a restart forgets the calls since then"
+            )));
+        }
+    }
 
-    /// Notes that the session has ended, with all its calls.
-    pub fn closed(&self) {}
+    /// Hands something to the thread that may wait; returns whether it was taken.
+    fn job(&self, job: Job) -> bool {
+        self.jobs
+            .as_ref()
+            .is_some_and(|jobs| jobs.try_send(job).is_ok())
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,168 @@
+//! The journal of one session: what its calls write, in an order that a reader can rely on.
+//!
+//! A session's own record comes before its first call's and none after its end.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::record::Record;
+use super::worker::Job;
+use super::{Digest, Journal, SessionFacts, now_ms};
+use crate::wire::ToolCallId;
+
+/// The journal of one session. Cloning is cheap; every clone is the same session's.
+#[derive(Debug, Clone)]
+pub struct SessionJournal(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    journal: Journal,
+    number: u64,
+    facts: SessionFacts,
+    written: Mutex<Written>,
+}
+
+/// Whether the session stands in the file.
+#[derive(Debug)]
+enum Written {
+    /// Not yet; its tokens are to be written with it.
+    No(Vec<Digest>),
+    Yes,
+    Closed,
+}
+
+impl SessionJournal {
+    pub(super) fn new(journal: &Journal, number: u64, facts: SessionFacts, token: Digest) -> Self {
+        Self::with(journal, number, facts, Written::No(vec![token]))
+    }
+
+    /// One that stands in the file already.
+    pub(super) fn recovered(journal: &Journal, number: u64, facts: SessionFacts) -> Self {
+        Self::with(journal, number, facts, Written::Yes)
+    }
+
+    fn with(journal: &Journal, number: u64, facts: SessionFacts, written: Written) -> Self {
+        Self(Arc::new(Inner {
+            journal: journal.clone(),
+            number,
+            facts,
+            written: Mutex::new(written),
+        }))
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.0
+            .written
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a call begins, and its session before it. To be called before anything is done for it.
+    pub fn started(&self, call: &ToolCallId, digest: &Digest) {
+        self.append(|session| Record::Started {
+            session,
+            call: call.as_str(),
+            digest: *digest,
+            at: now_ms(),
+        });
+    }
+
+    /// Notes what a call came to. To be called before its result is queued for a harness.
+    pub fn finished(&self, call: &ToolCallId, digest: &Digest, result: &[u8]) {
+        let most = self.0.journal.0.limits.journal_result_bytes;
+        self.append(|session| Record::Finished {
+            session,
+            call: call.as_str(),
+            digest: *digest,
+            at: now_ms(),
+            delivered: false,
+            result: (result.len() <= most).then_some(result),
+        });
+    }
+
+    /// Notes that a harness has the result of a call. Never waits; where too much waits already it is not kept, and
+    /// after a restart the result comes again.
+    pub fn delivered(&self, call: &ToolCallId) {
+        self.0
+            .journal
+            .0
+            .job(Job::Delivered(self.clone(), call.clone()));
+    }
+
+    /// Notes a further resume token. Never waits.
+    pub fn token(&self, token: Digest) {
+        if let Written::No(tokens) = &mut *self.written() {
+            tokens.push(token);
+            return;
+        }
+        self.0.journal.0.job(Job::Token(self.clone(), token));
+    }
+
+    /// Notes that the session has ended, with all its calls.
+    pub fn closed(&self) {
+        let was = std::mem::replace(&mut *self.written(), Written::Closed);
+        if matches!(was, Written::Yes) {
+            let session = self.0.number;
+            self.0.journal.0.append(&Record::Closed { session });
+        }
+    }
+
+    /// Writes the session's own record unless it is there.
+    pub(super) fn open(&self) {
+        let mut written = self.written();
+        let mut frames = Vec::new();
+        if self.open_into(&mut written, &mut frames) && !frames.is_empty() {
+            self.0.journal.0.append_frames(&frames);
+        }
+    }
+
+    /// Spells that a call was delivered.
+    pub(super) fn delivered_into(&self, call: &ToolCallId, frames: &mut Vec<u8>) {
+        self.into_open(frames, |session| Record::Delivered {
+            session,
+            call: call.as_str(),
+        });
+    }
+
+    /// Spells a further token.
+    pub(super) fn token_into(&self, digest: Digest, frames: &mut Vec<u8>) {
+        self.into_open(frames, |session| Record::Token { session, digest });
+    }
+
+    fn into_open<'r>(&self, frames: &mut Vec<u8>, record: impl FnOnce(u64) -> Record<'r>) {
+        if matches!(*self.written(), Written::Yes) {
+            record(self.0.number).frame(frames);
+        }
+    }
+
+    fn append<'r>(&self, record: impl FnOnce(u64) -> Record<'r>) {
+        let mut written = self.written();
+        let mut frames = Vec::new();
+        if self.open_into(&mut written, &mut frames) {
+            record(self.0.number).frame(&mut frames);
+            // The lock is held, so that no end of the session comes in between.
+            self.0.journal.0.append_frames(&frames);
+        }
+    }
+
+    /// Spells the session's own record unless it is there; returns whether the session is open.
+    fn open_into(&self, written: &mut Written, frames: &mut Vec<u8>) -> bool {
+        let tokens = match written {
+            Written::Yes => return true,
+            Written::Closed => return false,
+            Written::No(tokens) => std::mem::take(tokens),
+        };
+        let (session, facts) = (self.0.number, &self.0.facts);
+        let opened = Record::Opened {
+            session,
+            id: facts.id.as_str(),
+            workspace: facts.workspace.as_deref(),
+            has_env: facts.has_env,
+        };
+        opened.frame(frames);
+        for digest in tokens {
+            Record::Token { session, digest }.frame(frames);
+        }
+        *written = Written::Yes;
+        true
+    }
+}

@@ -1,0 +1,1 @@
+//! The journal alone: what it holds after each kind of end.
