@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::fit::encode_to_fit;
+use super::answer::too_large;
+use super::fit::{encode_to_fit, encode_whole};
 use super::kept::{Accounted, Body, ByAge, Kept};
 use super::outbox::Receipt;
 use super::registry::Digest;
@@ -36,12 +37,7 @@ impl Hub {
         digest: &Digest,
     ) -> usize {
         let (session_id, tool_call_id) = (result.session_id.clone(), result.tool_call_id.clone());
-        let max = self
-            .holder(&session_id)
-            .map_or(self.0.limits.default_outbound_bytes, |peer| {
-                peer.terms().max_message_bytes
-            });
-        let bytes = encode_to_fit(result, max);
+        let bytes = encode_to_fit(result, self.largest_message(&session_id));
         let size = bytes.len();
         // Ahead of every queue: what a harness has seen must be known to the next daemon.
         journal.finished(&tool_call_id, digest, &bytes);
@@ -60,6 +56,17 @@ impl Hub {
         }
         self.note_finished(&mut state, &session_id, tool_call_id);
         size
+    }
+
+    /// Returns the largest message that the harness of a session takes, or the last that it had.
+    fn largest_message(&self, session_id: &SessionId) -> usize {
+        let state = self.state();
+        let session = state.sessions.get(session_id);
+        let holder = session.and_then(|session| state.peers.get(&session.holder?));
+        holder
+            .map(|peer| peer.terms().max_message_bytes)
+            .or_else(|| session?.last_max_message_bytes)
+            .unwrap_or(self.0.limits.default_outbound_bytes)
     }
 
     /// Holds the bounds after a call has been added to the finished ones.
@@ -82,6 +89,7 @@ impl Hub {
         {
             give_up(
                 session,
+                session_id,
                 &old,
                 "too many results of the session were waiting",
             );
@@ -96,17 +104,16 @@ impl Hub {
         tool_call_id: ToolCallId,
         text: &Arc<Accounted>,
     ) {
-        let bytes = text.bytes.clone();
         // Weak, since the peer owns the outbox that owns this receipt.
-        let (hub, writer, text) = (self.clone(), Arc::downgrade(peer), Arc::clone(text));
+        let (hub, writer, written) = (self.clone(), Arc::downgrade(peer), Arc::clone(text));
         let receipt = Receipt::new(move || {
             // Counted until the writer is done with the bytes.
-            drop(text);
+            drop(written);
             if writer.upgrade().is_some_and(|writer| !writer.terms().acks) {
                 hub.note_written(&session_id, &tool_call_id);
             }
         });
-        peer.outbox.result(bytes, receipt);
+        peer.outbox.result(Arc::clone(text), receipt);
     }
 
     /// Sends a finished call's result once more.
@@ -219,8 +226,8 @@ impl Hub {
                 let Some((session, call)) = queue.pop() else {
                     break;
                 };
-                if let Some(session) = sessions.get_mut(&session) {
-                    give_up(session, &call, "the memory for results was full");
+                if let Some(it) = sessions.get_mut(&session) {
+                    give_up(it, &session, &call, "the memory for results was full");
                 }
             }
         }
@@ -241,7 +248,7 @@ fn mark_delivered(session: &mut Session, call: &ToolCallId) -> bool {
     };
     if kept
         .whole()
-        .is_some_and(|text| text.bytes.len() > KEPT_AFTER_DELIVERY)
+        .is_some_and(|text| text.len() > KEPT_AFTER_DELIVERY)
     {
         kept.body = Body::Gone("it was large and had been delivered");
     }
@@ -249,10 +256,12 @@ fn mark_delivered(session: &mut Session, call: &ToolCallId) -> bool {
     true
 }
 
-fn give_up(session: &mut Session, call: &ToolCallId, why: &'static str) {
+/// Lets a small result stand for one that is not kept any longer, also where that is queued.
+pub(super) fn give_up(session: &mut Session, id: &SessionId, call: &ToolCallId, why: &'static str) {
     if let Some(kept) = session.registry.give_up(call)
-        && kept.whole().is_some()
+        && let Some(text) = kept.whole()
     {
+        text.replace(encode_whole(&too_large(id.clone(), call.clone(), why)));
         kept.body = Body::Gone(why);
     }
 }

@@ -1,8 +1,8 @@
 //! A finished call's result as it is kept, and what all of them take.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -84,19 +84,46 @@ impl Accounts {
 }
 
 /// Bytes that count against the daemon's memory for results as long as anybody holds them.
+///
+/// Those that wait to be written hold the same ones, so that what is given up is free though it is queued.
 #[derive(Debug)]
-pub(super) struct Accounted {
-    pub(super) bytes: Bytes,
-    _counted: Arc<Counted>,
+pub(super) struct Accounted(Mutex<Held>);
+
+#[derive(Debug)]
+struct Held {
+    bytes: Bytes,
+    counted: Arc<Counted>,
+}
+
+impl Held {
+    fn new(bytes: Bytes, account: &Arc<AtomicUsize>) -> Self {
+        let counted = Counted::new(account, bytes.len());
+        Self { bytes, counted }
+    }
 }
 
 impl Accounted {
     pub(super) fn new(bytes: Bytes, accounts: &Accounts) -> Arc<Self> {
-        let counted = Counted::new(&accounts.bytes, bytes.len());
-        Arc::new(Self {
-            bytes,
-            _counted: counted,
-        })
+        Arc::new(Self(Mutex::new(Held::new(bytes, &accounts.bytes))))
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what is to be sent as it is now.
+    pub(super) fn bytes(&self) -> Bytes {
+        self.held().bytes.clone()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.held().bytes.len()
+    }
+
+    /// Lets other bytes stand for these, wherever they wait.
+    pub(super) fn replace(&self, bytes: Bytes) {
+        let mut held = self.held();
+        *held = Held::new(bytes, &held.counted.account);
     }
 }
 

@@ -16,6 +16,7 @@ mod fit;
 mod hold;
 mod kept;
 mod outbox;
+mod oversize;
 mod receive;
 mod registry;
 mod restore;
@@ -181,6 +182,7 @@ impl Connection {
             if session.holder == Some(self.id) {
                 session.holder = None;
                 session.released = Some(Instant::now());
+                session.last_max_message_bytes = Some(self.peer.terms().max_message_bytes);
                 let heartbeat = self.hub.0.limits.heartbeat;
                 self.hub.settle_written(&mut state, &id, heartbeat, true);
             }

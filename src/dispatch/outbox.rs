@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::kept::Accounted;
 use crate::limits::Limits;
 use crate::progress::ProgressSink;
 use crate::wire::{OutputStream, SessionId, ToHarness, ToolCallId, ToolProgress, encode};
@@ -71,11 +72,20 @@ pub struct Outbox {
 #[derive(Debug, Default)]
 struct Lanes {
     control: VecDeque<Bytes>,
-    results: VecDeque<(Bytes, Option<Receipt>)>,
-    /// Bytes of the results lane.
+    results: VecDeque<Queued>,
+    /// Bytes of the results lane, as they were when they were queued.
     unread_bytes: usize,
     progress: VecDeque<QueuedProgress>,
     close: Option<CloseFrame>,
+}
+
+/// Something in the results lane.
+#[derive(Debug)]
+enum Queued {
+    /// A result and its size when it was queued; what it is when its turn comes may be smaller.
+    Result(Arc<Accounted>, usize, Receipt),
+    /// A notice that must not come before them.
+    Notice(Bytes),
 }
 
 #[derive(Debug)]
@@ -117,22 +127,23 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    pub(super) fn result(&self, text: Bytes, receipt: Receipt) {
-        self.push_result(text, Some(receipt));
+    pub(super) fn result(&self, text: Arc<Accounted>, receipt: Receipt) {
+        let size = text.len();
+        self.push_result(Queued::Result(text, size, receipt), size);
     }
 
     /// Queues a notice behind the results that are there already.
     pub(super) fn after_results(&self, message: impl Into<ToHarness>) {
         match encode(&message.into()) {
-            Ok(text) => self.push_result(text.into(), None),
+            Ok(text) => self.push_result(Queued::Notice(text.into()), 0),
             Err(error) => tracing::error!(%error, "a notice could not be encoded"),
         }
     }
 
-    fn push_result(&self, text: Bytes, receipt: Option<Receipt>) {
+    fn push_result(&self, queued: Queued, size: usize) {
         let mut lanes = self.lanes();
-        lanes.unread_bytes += text.len();
-        lanes.results.push_back((text, receipt));
+        lanes.unread_bytes += size;
+        lanes.results.push_back(queued);
         drop(lanes);
         self.filled.notify_one();
     }
@@ -188,12 +199,13 @@ impl Outbox {
         if let Some(text) = lanes.control.pop_front() {
             return Some(Outgoing::Text(text));
         }
-        if let Some((text, receipt)) = lanes.results.pop_front() {
-            lanes.unread_bytes = lanes.unread_bytes.saturating_sub(text.len());
-            return Some(match receipt {
-                Some(receipt) => Outgoing::Result(text, receipt),
-                None => Outgoing::Text(text),
-            });
+        match lanes.results.pop_front() {
+            Some(Queued::Result(text, size, receipt)) => {
+                lanes.unread_bytes = lanes.unread_bytes.saturating_sub(size);
+                return Some(Outgoing::Result(text.bytes(), receipt));
+            }
+            Some(Queued::Notice(text)) => return Some(Outgoing::Text(text)),
+            None => {}
         }
         if let Some(close) = &lanes.close {
             return Some(Outgoing::Close(close.clone()));

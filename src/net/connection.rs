@@ -16,6 +16,9 @@ use super::link::{LastRead, Link, fragments};
 use crate::dispatch::{CloseFrame, Connection, Outgoing};
 use crate::limits::Limits;
 
+/// Close code of a side that a message is too large for (RFC 6455 section 7.4.1).
+const TOO_LARGE: u16 = 1009;
+
 type Socket<S> = WebSocketStream<Link<S>>;
 
 /// How a connection ended.
@@ -126,6 +129,9 @@ where
             Some(Ok(Message::Binary(_))) => connection.refuse_binary(),
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
             Some(Ok(Message::Close(frame))) => {
+                if frame.as_ref().map(|frame| u16::from(frame.code)) == Some(TOO_LARGE) {
+                    connection.give_up_large();
+                }
                 connection.release();
                 return End::Closed(frame.map(|frame| frame.code.into()));
             }
@@ -134,7 +140,7 @@ where
                 return End::Closed(None);
             }
             Some(Err(SocketError::Capacity(_))) => {
-                return close(1009, "the message is larger than this executor takes");
+                return close(TOO_LARGE, "the message is larger than this executor takes");
             }
             Some(Err(SocketError::Utf8(_))) => return close(1007, "a text message must be UTF-8"),
             Some(Err(SocketError::Protocol(error))) => return close(1002, &error.to_string()),

@@ -257,6 +257,8 @@ impl Daemon {
 
     /// Ends it as SIGKILL does: what it has sent arrives, and nothing that it held does anything more.
     pub fn kill(&self) {
+        // What its thread still had to write would be written sometime: by the clock of the machine, not of the schedule.
+        self.journal.flush();
         self.journal.sever();
         self.alive.store(false, Ordering::Relaxed);
         self.lines.iter().for_each(Line::end_of_executor);

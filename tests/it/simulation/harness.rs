@@ -19,6 +19,8 @@ pub struct Harness {
     pub model: Model,
     /// What happened, for whoever has to find a fault.
     pub trace: Vec<String>,
+    /// Whether the trace is written, which takes long.
+    tracing: bool,
     /// Calls whose result has not been acknowledged, with the connection that brought it.
     pub unacked: Vec<(usize, usize)>,
     /// Answers that said that nothing was taken, by call and connection.
@@ -33,10 +35,11 @@ const SAMPLE: usize = 29;
 
 impl Harness {
     /// Begins with a model that knows nothing yet.
-    pub fn new(model: Model) -> Self {
+    pub fn new(model: Model, tracing: bool) -> Self {
         Self {
             model,
             trace: Vec::new(),
+            tracing,
             unacked: Vec::new(),
             refusals: Vec::new(),
             frames: 0,
@@ -44,10 +47,12 @@ impl Harness {
         }
     }
 
-    /// Writes a line of the trace.
-    pub fn note(&mut self, line: impl AsRef<str>) {
-        let at = self.begun.elapsed().as_millis();
-        self.trace.push(format!("{at:>6} ms  {}", line.as_ref()));
+    /// Writes a line of the trace, where one is asked for.
+    pub fn note(&mut self, line: impl FnOnce() -> String) {
+        if self.tracing {
+            let at = self.begun.elapsed().as_millis();
+            self.trace.push(format!("{at:>6} ms  {}", line()));
+        }
     }
 
     /// The connections that the harness still uses.
@@ -62,12 +67,12 @@ impl Harness {
     /// Sends a message. `None` where the connection breaks; it may have arrived all the same.
     pub fn send(&mut self, connection: usize, method: &str, params: &Value) -> Option<Sent> {
         let text = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
-        self.note(format!("{connection} < {method} {params}"));
+        self.note(|| format!("{connection} < {method} {params}"));
         let it = &mut self.model.connections[connection];
         let sent = it.socket.as_mut()?.send(Message::text(text));
         if let Err(error) = sent {
             it.socket = None;
-            self.note(format!("{connection} broke: {error}"));
+            self.note(|| format!("{connection} broke: {error}"));
             return None;
         }
         let offset = self.model.connections[connection].line.sent();
@@ -163,7 +168,7 @@ impl Harness {
                 }
                 Err(error) => {
                     self.model.connections[connection].socket = None;
-                    self.note(format!("{connection} ended: {error}"));
+                    self.note(|| format!("{connection} ended: {error}"));
                 }
             }
         }
@@ -184,9 +189,11 @@ impl Harness {
         }
         let params = &frame["params"];
         if method != "executor.hello" && method != "executor.capabilities.update" {
-            let mut shown = params.to_string();
-            shown.truncate(shown.floor_char_boundary(200));
-            self.note(format!("{connection} > {method} {shown}"));
+            self.note(|| {
+                let mut shown = params.to_string();
+                shown.truncate(shown.floor_char_boundary(200));
+                format!("{connection} > {method} {shown}")
+            });
         }
         match method {
             "tool.result" => self.take_result(connection, params),

@@ -10,7 +10,7 @@
 //! the same each time; nothing that was not called is answered; nothing that was run stays without an answer.
 //!
 //! A failure prints its seed and what happened. `SIMULATION_SEED=N` runs that seed alone and prints the same;
-//! `SIMULATION_SCHEDULES=N` runs so many. `RUN_SLOW_TESTS=1` runs more than 10,000.
+//! `SIMULATION_SCHEDULES=N` runs so many. `RUN_SLOW_TESTS=1` runs 10,000.
 
 mod daemon;
 mod harness;
@@ -24,46 +24,75 @@ use daemon::{Ground, start_ground};
 use schedule::{Broken, Ended, Schedule};
 
 /// Steps of one schedule before its end.
-const STEPS: usize = 40;
+const STEPS: usize = 30;
 
-fn run(ground: &Ground, seed: u64, broken: Broken) -> Ended {
+/// What several schedules came to.
+#[derive(Debug, Default)]
+struct Sum {
+    executed: usize,
+    connections: usize,
+    lives: usize,
+}
+
+fn run(ground: &Ground, seed: u64, broken: Broken, tracing: bool) -> Ended {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
-    runtime.block_on(async { Schedule::new(ground, seed, broken).run(STEPS).await })
+    let schedule = async {
+        Schedule::new(ground, seed, broken, tracing)
+            .run(STEPS)
+            .await
+    };
+    runtime.block_on(schedule)
 }
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-#[test]
-fn each_call_is_run_at_most_once_and_answered_exactly_once_whatever_the_line_does() {
+/// Runs each of the seeds; fails with the first that breaks the promise.
+fn check_seeds(seeds: impl Iterator<Item = u64>) -> Sum {
     let ground = start_ground();
-    if let Some(seed) = number("SIMULATION_SEED") {
-        let ended = run(&ground, seed, Broken::Nothing);
-        panic!("seed {seed}: {:?}\n{}", ended.fault, ended.trace.join("\n"));
-    }
-    let slow = std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1");
-    let schedules = number("SIMULATION_SCHEDULES").unwrap_or(if slow { 12_000 } else { 1_500 });
-    let (mut executed, mut connections, mut lives) = (0, 0, 0);
-    for seed in 0..schedules {
-        let ended = run(&ground, seed, Broken::Nothing);
+    let mut sum = Sum::default();
+    for seed in seeds {
+        let ended = run(&ground, seed, Broken::Nothing, false);
         if let Some(fault) = ended.fault {
+            let again = run(&ground, seed, Broken::Nothing, true);
+            let trace = again.trace.join("\n");
             panic!(
-                "SIMULATION_SEED={seed} shows it again: {fault}\n{}",
-                ended.trace.join("\n")
+                "SIMULATION_SEED={seed} shows it again: {fault} (again: {:?})\n{trace}",
+                again.fault
             );
         }
-        executed += ended.executed;
-        connections += ended.connections;
-        lives += ended.lives;
+        sum.executed += ended.executed;
+        sum.connections += ended.connections;
+        sum.lives += ended.lives;
     }
-    println!(
-        "{schedules} schedules: {executed} calls run, {connections} connections, {lives} lives of the executor"
-    );
+    sum
+}
+
+#[test]
+fn each_call_is_run_at_most_once_and_answered_exactly_once_whatever_the_line_does() {
+    if let Some(seed) = number("SIMULATION_SEED") {
+        let ended = run(&start_ground(), seed, Broken::Nothing, true);
+        println!("{}", ended.trace.join("\n"));
+        assert_eq!(ended.fault, None, "seed {seed}");
+        return;
+    }
+    let slow = std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1");
+    let schedules = number("SIMULATION_SCHEDULES").unwrap_or(if slow { 10_000 } else { 1_000 });
+    // Two threads, each with schedules of its own.
+    let halves = [0, 1].map(|half| {
+        std::thread::spawn(move || check_seeds((0..schedules).filter(|seed| seed % 2 == half)))
+    });
+    for half in halves {
+        match half.join() {
+            Ok(sum) => println!("of {schedules} schedules a half: {sum:?}"),
+            Err(fault) => std::panic::resume_unwind(fault),
+        }
+    }
 }
 
 /// Fails unless some schedule sees that something is broken.
@@ -71,7 +100,7 @@ fn each_call_is_run_at_most_once_and_answered_exactly_once_whatever_the_line_doe
 fn check_seen(broken: Broken, words: &[&str]) {
     let ground = start_ground();
     let faults: Vec<String> = (0..200)
-        .filter_map(|seed| run(&ground, seed, broken).fault)
+        .filter_map(|seed| run(&ground, seed, broken, false).fault)
         .collect();
     println!("{broken:?}: {} of 200 schedules saw it", faults.len());
     for word in words {
@@ -101,7 +130,7 @@ fn the_simulation_sees_acknowledged_results_that_come_again() {
 fn a_seed_always_gives_the_same_schedule() {
     let ground = start_ground();
     for seed in 0..20 {
-        let [first, second] = [(); 2].map(|()| run(&ground, seed, Broken::Nothing).trace);
+        let [first, second] = [(); 2].map(|()| run(&ground, seed, Broken::Nothing, true).trace);
         assert_eq!(hide_tokens(&first), hide_tokens(&second), "seed {seed}");
     }
 }

@@ -59,7 +59,7 @@ const SESSIONS: usize = 2;
 
 impl<'a> Schedule<'a> {
     /// Draws the setting of a seed.
-    pub fn new(ground: &'a Ground, seed: u64, broken: Broken) -> Self {
+    pub fn new(ground: &'a Ground, seed: u64, broken: Broken, tracing: bool) -> Self {
         let mut random = Random::new(seed);
         let harnesses = if random.chance(50) {
             Harnesses::Many
@@ -94,11 +94,9 @@ impl<'a> Schedule<'a> {
             killed: Vec::new(),
             ledger,
         };
-        let mut harness = Harness::new(model);
-        harness.note(format!(
-            "{harnesses:?}, v1: {}, few slots: {few}",
-            harness.model.v1
-        ));
+        let mut harness = Harness::new(model, tracing);
+        let v1 = harness.model.v1;
+        harness.note(|| format!("{harnesses:?}, v1: {v1}, few slots: {few}"));
         Self {
             ground,
             state,
@@ -135,7 +133,7 @@ impl<'a> Schedule<'a> {
     /// Ends the executor as SIGKILL does, and starts it again over what it left.
     pub(super) fn restart(&mut self) {
         self.harness
-            .note("the executor is killed and started again");
+            .note(|| "the executor is killed and started again".to_owned());
         self.daemon.kill();
         let model = &mut self.harness.model;
         model.killed.push(Instant::now());
@@ -184,7 +182,7 @@ impl<'a> Schedule<'a> {
             progress: std::collections::BTreeMap::new(),
         });
         let made = connections.len() - 1;
-        self.harness.note(format!("{made} connects"));
+        self.harness.note(|| format!("{made} connects"));
         if !self.harness.model.v1 {
             self.harness.send(
                 made,

@@ -14,16 +14,21 @@ impl Schedule<'_> {
             self.connect_random();
             return;
         };
-        let calls = self.harness.model.calls.len();
-        let call = if calls == 0 {
-            0
-        } else {
-            self.random.below(calls)
-        };
+        // After a restart nothing is left of a closed session, so its harness must not name it any more.
+        let restarted = !self.harness.model.killed.is_empty();
+        let calls: Vec<usize> = (0..self.harness.model.calls.len())
+            .filter(|call| {
+                let session = self.harness.model.calls[*call].session;
+                !restarted || !self.harness.model.sessions[session].closed
+            })
+            .collect();
+        let (call, calls) = (self.random.pick(&calls).unwrap_or(0), calls.len());
         match self.random.below(100) {
             0..30 => {
                 let session = self.session_for(connection);
-                self.call(connection, session);
+                if !restarted || !self.harness.model.sessions[session].closed {
+                    self.call(connection, session);
+                }
             }
             30..38 if calls > 0 => self.harness.send_call(connection, call),
             38..40 if calls > 0 => self.send_conflict(connection, call),
@@ -36,7 +41,7 @@ impl Schedule<'_> {
             66..70 => {
                 let (up, bytes) = (self.random.chance(50), self.random.below(6_000) as u64);
                 self.harness
-                    .note(format!("{connection} will be cut after {bytes}, up: {up}"));
+                    .note(|| format!("{connection} will be cut after {bytes}, up: {up}"));
                 self.harness.model.connections[connection]
                     .line
                     .cut_after(up, bytes);
@@ -47,13 +52,16 @@ impl Schedule<'_> {
             83..86 => {
                 if let Some(line) = self.random.pick(&self.forgotten) {
                     self.harness
-                        .note("what was under way on a forgotten line arrives");
+                        .note(|| "what was under way on a forgotten line arrives".to_owned());
                     line.stall(Some(false), None);
                 }
             }
             86..91 => {
                 let session = self.session_for(connection);
-                self.harness.send_open(connection, session);
+                // An id that was closed is not used again: what it was used for has been forgotten.
+                if !self.harness.model.sessions[session].closed {
+                    self.harness.send_open(connection, session);
+                }
             }
             91 if self.random.chance(30) => self.close_session(connection),
             92..94 => self.daemon.hub.expire_sessions(),
@@ -98,9 +106,8 @@ impl Schedule<'_> {
 
     fn cut(&mut self, connection: usize) {
         let lose = self.random.chance(50);
-        self.harness.note(format!(
-            "{connection} is cut, what is under way is lost: {lose}"
-        ));
+        self.harness
+            .note(|| format!("{connection} is cut, what is under way is lost: {lose}"));
         self.harness.model.connections[connection].line.cut(lose);
     }
 
@@ -110,20 +117,20 @@ impl Schedule<'_> {
         if self.random.chance(50) {
             let delay = Duration::from_millis(self.random.pick(&[0, 3, 100, 900]).unwrap());
             self.harness
-                .note(format!("{connection} delays by {delay:?}"));
+                .note(|| format!("{connection} delays by {delay:?}"));
             let mut valve = line.valve();
             valve.to_executor.delay = delay;
             valve.to_harness.delay = delay;
         } else {
             self.harness
-                .note(format!("{connection} stalls up: {up}, down: {down}"));
+                .note(|| format!("{connection} stalls up: {up}, down: {down}"));
             line.stall(Some(up), Some(down));
         }
     }
 
     /// Leaves a connection behind without a word; what is under way to the executor arrives later, if ever.
     fn forget(&mut self, connection: usize) {
-        self.harness.note(format!("{connection} is forgotten"));
+        self.harness.note(|| format!("{connection} is forgotten"));
         let it = &mut self.harness.model.connections[connection];
         it.line.stall(Some(true), Some(true));
         // The socket is kept from ending the line.
