@@ -186,8 +186,11 @@ impl Hub {
         }
     }
 
-    /// Decides about what was written for a v1 harness: what its connection has outlived by `patience` has arrived;
-    /// where the connection is `lost`, the rest may not have.
+    /// Decides about what was written for a v1 harness: what its connection has outlived by `patience` has arrived, if
+    /// the harness has answered a ping since; where the connection is `lost`, the rest may not have.
+    ///
+    /// A line that has gone dead lives on for two heartbeats, and a v1.1 harness behind it is taken for v1 as long as
+    /// its welcome has not come: neither must count as an arrival.
     pub(super) fn settle_written(
         &self,
         state: &mut State,
@@ -195,17 +198,26 @@ impl Hub {
         patience: Duration,
         lost: bool,
     ) {
-        let State { sessions, ages, .. } = state;
+        let State {
+            sessions,
+            ages,
+            peers,
+            ..
+        } = state;
         let Some(session) = sessions.get_mut(id) else {
             return;
         };
+        let holder = session.holder.and_then(|holder| peers.get(&holder));
+        let acks = holder.is_some_and(|peer| peer.terms().acks);
+        let reached = holder.and_then(|peer| peer.reached());
         let mut arrived = Vec::new();
         for call in session.registry.waiting_ids() {
             let Some(kept) = session.registry.result_mut(&call) else {
                 continue;
             };
+            let has_reached = |at: Instant| patience.is_zero() || reached >= Some(at);
             match kept.written {
-                Some(at) if at.elapsed() >= patience => {
+                Some(at) if !acks && at.elapsed() >= patience && has_reached(at) => {
                     if mark_delivered(session, &call) {
                         arrived.push(call);
                     }

@@ -113,6 +113,8 @@ struct Peer {
     terms: Mutex<Terms>,
     heartbeat: watch::Sender<Duration>,
     heard: Heard,
+    /// What was written before then has reached the peer.
+    reached: Mutex<Option<Instant>>,
 }
 
 /// Whether a valid message has come from a peer. Outlives its connection.
@@ -139,6 +141,10 @@ struct Terms {
 }
 
 impl Peer {
+    fn reached(&self) -> Option<Instant> {
+        *self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn terms(&self) -> Terms {
         *self.terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -168,11 +174,21 @@ impl Connection {
         self.peer.heard.clone()
     }
 
+    /// Notes that the peer has answered a ping that was sent at a time: whatever was written before has reached it.
+    pub fn note_reached(&self, pinged: Instant) {
+        let mut reached = self
+            .peer
+            .reached
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *reached = (*reached).max(Some(pinged.min(Instant::now())));
+    }
+
     /// Gives up this connection's sessions. To be called before the peer can know that the connection ends, so that
     /// its next one finds them free.
     pub fn release(&self) {
         let mut state = self.hub.state();
-        if state.peers.remove(&self.id).is_none() {
+        if !state.peers.contains_key(&self.id) {
             return;
         }
         for id in state.sessions.ids() {
@@ -180,13 +196,16 @@ impl Connection {
                 continue;
             };
             if session.holder == Some(self.id) {
-                session.holder = None;
                 session.released = Some(Instant::now());
                 session.last_max_message_bytes = Some(self.peer.terms().max_message_bytes);
                 let heartbeat = self.hub.0.limits.heartbeat;
                 self.hub.settle_written(&mut state, &id, heartbeat, true);
+                if let Some(session) = state.sessions.get_mut(&id) {
+                    session.holder = None;
+                }
             }
         }
+        state.peers.remove(&self.id);
     }
 }
 
@@ -252,6 +271,7 @@ impl Hub {
             }),
             heartbeat: watch::Sender::new(limits.heartbeat),
             heard: Heard::default(),
+            reached: Mutex::default(),
         });
         let mut state = self.state();
         let id = state.next_peer;

@@ -65,7 +65,9 @@ where
         connection: Arc::clone(&connection),
         peer_gone: peer_gone.clone(),
         limits: Arc::clone(limits),
+        begun: Instant::now(),
     };
+    let begun = writer.begun;
     let ended = writer_gone.clone().drop_guard();
     let writer = tokio::spawn(async move {
         let written = writer.run().await;
@@ -74,7 +76,7 @@ where
     });
     let read_end = tokio::select! {
         biased; // What was read is acted on before an end of the writer is looked at.
-        end = read(&mut stream, &connection, &last_read) => Some(end),
+        end = read(&mut stream, &connection, &last_read, begun) => Some(end),
         () = writer_gone.cancelled() => None,
     };
     let read_end = match read_end {
@@ -101,6 +103,7 @@ async fn read<S>(
     stream: &mut SplitStream<Socket<S>>,
     connection: &Connection,
     last_read: &LastRead,
+    begun: Instant,
 ) -> End
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -127,7 +130,14 @@ where
         match message {
             Some(Ok(Message::Text(text))) => connection.receive(&text),
             Some(Ok(Message::Binary(_))) => connection.refuse_binary(),
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+            Some(Ok(Message::Pong(payload))) => {
+                if let Ok(after_ms) = payload.as_ref().try_into().map(u64::from_be_bytes)
+                    && let Some(pinged) = begun.checked_add(Duration::from_millis(after_ms))
+                {
+                    connection.note_reached(pinged);
+                }
+            }
+            Some(Ok(Message::Ping(_) | Message::Frame(_))) => {}
             Some(Ok(Message::Close(frame))) => {
                 if frame.as_ref().map(|frame| u16::from(frame.code)) == Some(TOO_LARGE) {
                     connection.give_up_large();
@@ -154,6 +164,7 @@ struct Writer<S> {
     connection: Arc<Connection>,
     peer_gone: CancellationToken,
     limits: Arc<Limits>,
+    begun: Instant,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
@@ -197,8 +208,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
     }
 
     async fn ping(&mut self, interval: Duration) -> Result<Option<CloseFrame>, End> {
-        self.feed(Message::Ping(bytes::Bytes::new()), interval)
-            .await?;
+        // A ping carries its time, so that its answer tells what has reached the peer.
+        let after_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let payload = bytes::Bytes::copy_from_slice(&after_ms.to_be_bytes());
+        self.feed(Message::Ping(payload), interval).await?;
         self.flush(interval).await?;
         Ok(None)
     }
