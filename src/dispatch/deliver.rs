@@ -21,8 +21,9 @@ const KEPT_AFTER_DELIVERY: usize = 64 * 1024;
 /// Finished calls by age, for the bounds of the whole daemon.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
-    /// Since their end.
-    finished: ByAge,
+    /// Since their end; those with large results are given up before others, which free next to nothing.
+    large: ByAge,
+    small: ByAge,
     /// Since the harness had their result; one queue gives up results, the other forgets calls.
     delivered: ByAge,
     known: ByAge,
@@ -77,10 +78,17 @@ impl Hub {
         tool_call_id: ToolCallId,
     ) {
         let State { sessions, ages, .. } = state;
-        ages.finished
-            .push(session_id.clone(), tool_call_id, |session, call| {
-                is_whole(sessions, session, call)
-            });
+        let kept = sessions
+            .get(session_id)
+            .and_then(|session| session.registry.result(&tool_call_id)?.whole());
+        let queue = if kept.is_some_and(|text| text.len() > KEPT_AFTER_DELIVERY) {
+            &mut ages.large
+        } else {
+            &mut ages.small
+        };
+        queue.push(session_id.clone(), tool_call_id, |session, call| {
+            is_whole(sessions, session, call)
+        });
         if let Some(session) = sessions.get_mut(session_id)
             && let Some(old) = session
                 .registry
@@ -231,9 +239,10 @@ impl Hub {
         }
     }
 
-    /// Gives up kept results until the daemon's memory for them suffices: delivered ones first, oldest first.
+    /// Gives up kept results until the daemon's memory for them suffices: delivered ones first, then large ones, oldest
+    /// first.
     fn make_room(&self, sessions: &mut Sessions, ages: &mut Ages) {
-        for queue in [&mut ages.delivered, &mut ages.finished] {
+        for queue in [&mut ages.delivered, &mut ages.large, &mut ages.small] {
             while self.0.accounts.bytes() > self.0.limits.result_memory_bytes {
                 let Some((session, call)) = queue.pop() else {
                     break;
