@@ -7,7 +7,11 @@ use crate::wire::{ContentBlock, ToolResult, encode_result};
 
 pub(super) fn encode_whole(result: &ToolResult) -> Bytes {
     match encode_result(result) {
-        Ok(text) => text.into(),
+        Ok(mut text) => {
+            // It may be kept for long, and is counted by its length.
+            text.shrink_to_fit();
+            text.into()
+        }
         Err(error) => {
             tracing::error!(%error, "a result could not be encoded");
             Bytes::new()

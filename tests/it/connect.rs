@@ -25,7 +25,7 @@ struct Harness {
 }
 
 /// A running `connect`.
-struct Dialler {
+pub struct Dialler {
     child: Child,
     scratch: TempDir,
 }
@@ -71,7 +71,8 @@ fn select(_: &Request, mut response: Response) -> Result<Response, ErrorResponse
     Ok(response)
 }
 
-fn start_dialler(url: &str, further: &[&str]) -> Dialler {
+/// Starts `connect`.
+pub fn start_dialler(url: &str, further: &[&str]) -> Dialler {
     let scratch = start_scratch();
     let mut command: Command = command(scratch.path());
     let command = command
@@ -89,7 +90,7 @@ fn start_dialler(url: &str, further: &[&str]) -> Dialler {
 
 impl Dialler {
     /// Ends it by a signal; returns its exit status, what it printed and its log.
-    fn stop(mut self) -> (Option<i32>, String, String) {
+    pub fn stop(mut self) -> (Option<i32>, String, String) {
         use std::io::Read as _;
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         let status = self.child.wait().unwrap();

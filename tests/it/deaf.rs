@@ -76,7 +76,9 @@ async fn hold_out(
         running_with(&sleeps[1])
     });
     tokio::time::sleep(time.saturating_sub(begun.elapsed())).await;
-    server.memory_mib("VmHWM") * 1.048_576
+    let [now, peak] = ["VmRSS", "VmHWM"].map(|field| server.memory_mib(field) * 1.048_576);
+    println!("resident {now:.1} MB, at its peak {peak:.1} MB");
+    peak
 }
 
 /// Takes every result, each exactly once, and returns how many of them are whole.

@@ -161,3 +161,39 @@ async fn a_message_that_is_too_large_ends_a_dialled_connection_and_the_next_goes
     );
     executor.stop().await;
 }
+
+#[tokio::test]
+async fn results_are_cut_to_what_the_harness_takes_and_others_are_not_lost() {
+    let executor = start_executor();
+    executor.write_file("huge", ("y".repeat(99) + "\n").repeat(200_000));
+    // Each byte takes six in JSON.
+    executor.write_file("controls", ("\u{1}".repeat(999) + "\n").repeat(10_000));
+    // One that says nothing takes a megabyte.
+    let mut client = executor.connect_v1().await;
+    let pending = client
+        .send_call("bash", json!({"command": "sleep 1; echo X"}))
+        .await;
+    for path in ["huge", "controls"] {
+        let reply = client
+            .call("read", json!({"path": path, "limit": 1_000_000}))
+            .await;
+        assert!(reply.0.to_string().len() <= 1 << 20, "{path}");
+        assert!(
+            reply.check_done().data().len() > 100_000 && !reply.notes().is_empty(),
+            "{path}"
+        );
+    }
+    let noise = json!({"command": "head -c 7000000 /dev/urandom | base64"});
+    let reply = client.call("bash", noise).await;
+    assert!(reply.check_done().data().len() <= 50_000);
+    assert_eq!(
+        client.expect_result(&pending).await.data(),
+        "X\nexit_code: 0"
+    );
+    let mut large = executor.connect().await;
+    large.session = "s-large".to_owned();
+    let reply = large
+        .call("read", json!({"path": "huge", "limit": 1_000_000}))
+        .await;
+    assert_eq!(reply.check_done().data().len(), 20_000_000);
+}

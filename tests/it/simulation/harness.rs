@@ -108,8 +108,12 @@ impl Harness {
     pub fn note_take(&mut self, session: usize, sent: Sent) {
         let connections = &self.model.connections;
         let holds = connections[sent.connection].holds.contains(&session);
-        let served = connections.iter().filter(|it| it.is_served()).count();
-        if !holds || served > 1 {
+        // A rival may have taken the session and be gone before anybody hears of it.
+        let contested = connections.iter().enumerate().any(|(at, it)| {
+            let asked = it.takes.iter().any(|(taken, _)| *taken == session);
+            at != sent.connection && asked && (at > sent.connection || it.is_served())
+        });
+        if !holds || contested {
             self.model.connections[sent.connection]
                 .takes
                 .push((session, sent));
