@@ -42,6 +42,14 @@ impl Connection {
             return refuse(refused.code, refused.message, None);
         }
         let stop = Stop::new();
+        let full = state
+            .sessions
+            .get(&call.session_id)
+            .is_some_and(|session| session.registry.is_full());
+        if full && !self.peer.terms().acks {
+            // What was written for a harness that acknowledges nothing may fall out of the bound.
+            hub.settle_written(&mut state, &call.session_id, Duration::ZERO, false);
+        }
         let Some(session) = state.sessions.get_mut(&call.session_id) else {
             return;
         };
@@ -51,10 +59,6 @@ impl Connection {
         match admission {
             Admission::New => {}
             Admission::Full => {
-                if !self.peer.terms().acks {
-                    // What was written for a harness that acknowledges nothing may fall out of the bound.
-                    hub.settle_written(&mut state, &call.session_id, Duration::ZERO, false);
-                }
                 let message = "too many results of this session wait for their `tool.result.ack`; \
                      acknowledge them; nothing was run";
                 return refuse(ErrorCode::Overloaded, message.to_owned(), Some(RETRY_AFTER));

@@ -100,11 +100,16 @@ impl<S, R: Clone> Registry<S, R> {
                 Admission::Conflict
             };
         }
-        if self.waiting.len() + self.given_up.len() >= self.bounds.finished {
+        if self.is_full() {
             return Admission::Full;
         }
         self.running.insert(id.clone(), (digest, stop));
         Admission::New
+    }
+
+    /// Whether as many calls wait as may be remembered.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.len() + self.given_up.len() >= self.bounds.finished
     }
 
     /// Takes a call out again that was admitted but will not be run, as if it had never come.

@@ -231,7 +231,10 @@ impl Appended {
                 self.length += written as u64;
                 return Ok(());
             }
-            Ok(_) => io::Error::new(io::ErrorKind::StorageFull, "the disk is full"),
+            Ok(_) => io::Error::new(
+                io::ErrorKind::StorageFull,
+                "only a part of a record could be written; the disk is full, or the file may not grow",
+            ),
             Err(error) => error,
         };
         self.file.set_len(self.length)?;

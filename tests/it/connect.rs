@@ -20,24 +20,24 @@ use crate::support::processes::{expect_none, running_in};
 const KEY: &str = "a-key-for-the-harness";
 
 /// A harness that waits for executors.
-struct Harness {
+pub(super) struct Harness {
     listener: TcpListener,
 }
 
 /// A running `connect`.
-pub struct Dialler {
-    child: Child,
+pub(super) struct Dialler {
+    pub(super) child: Child,
     scratch: TempDir,
 }
 
-async fn start_harness() -> Harness {
+pub(super) async fn start_harness() -> Harness {
     Harness {
         listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
     }
 }
 
 impl Harness {
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!(
             "ws://{}/executors?token=not-for-logs",
             self.listener.local_addr().unwrap()
@@ -56,7 +56,7 @@ impl Harness {
         accept_executor(stream, answer).await
     }
 
-    async fn expect_executor(&self) -> Client {
+    pub(super) async fn expect_executor(&self) -> Client {
         self.expect_executor_by(select).await.0.unwrap()
     }
 }
@@ -71,9 +71,12 @@ fn select(_: &Request, mut response: Response) -> Result<Response, ErrorResponse
     Ok(response)
 }
 
-/// Starts `connect`.
-pub fn start_dialler(url: &str, further: &[&str]) -> Dialler {
-    let scratch = start_scratch();
+pub(super) fn start_dialler(url: &str, further: &[&str]) -> Dialler {
+    start_dialler_in(start_scratch(), url, further)
+}
+
+/// Starts one over the workspace of a scratch directory.
+fn start_dialler_in(scratch: TempDir, url: &str, further: &[&str]) -> Dialler {
     let mut command: Command = command(scratch.path());
     let command = command
         .args(["connect", "--harness-url", url])
@@ -89,8 +92,20 @@ pub fn start_dialler(url: &str, further: &[&str]) -> Dialler {
 }
 
 impl Dialler {
+    /// Its workspace.
+    pub(super) fn workspace(&self) -> std::path::PathBuf {
+        self.scratch.path().join("ws").canonicalize().unwrap()
+    }
+
+    /// Starts it again over the same workspace, once it has ended.
+    pub(super) fn start_again(mut self, url: &str) -> Self {
+        self.child.wait().unwrap();
+        let scratch = std::mem::replace(&mut self.scratch, start_scratch());
+        start_dialler_in(scratch, url, &[])
+    }
+
     /// Ends it by a signal; returns its exit status, what it printed and its log.
-    pub fn stop(mut self) -> (Option<i32>, String, String) {
+    pub(super) fn stop(mut self) -> (Option<i32>, String, String) {
         use std::io::Read as _;
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         let status = self.child.wait().unwrap();

@@ -85,7 +85,9 @@ async fn an_empty_environment_is_completed() {
     let mut command = command_through(env!("CARGO_BIN_EXE_bma-executor"), &[], scratch.path());
     command
         .env_clear()
-        .args(["serve", "--no-key", "--listen", "127.0.0.1:0"]);
+        .args(["serve", "--no-key", "--listen", "127.0.0.1:0"])
+        .arg("--state-dir")
+        .arg(scratch.path().join("state"));
     let server = start_server_by(scratch, command);
     let mut client = server.connect().await;
     let reply = client

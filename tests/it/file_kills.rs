@@ -113,6 +113,8 @@ async fn a_file_is_wholly_old_or_wholly_new_whenever_the_daemon_is_killed() {
         let before = usize::from(std::fs::read(&target).unwrap() != contents[0].as_bytes());
         let after = 1 - before;
         let mut client = server.connect().await;
+        // The daemon remembers the ids of a session beyond its own death.
+        client.session = format!("s-{run}");
         let lines = ["old line\n", "a new line\n"];
         let (name, input) = if run % 2 == 0 {
             ("write", json!({"path": "f", "content": &*contents[after]}))

@@ -26,6 +26,7 @@ mod support;
 
 mod background;
 mod bash;
+mod bounds;
 mod cancels;
 mod cli;
 mod codec;
@@ -48,6 +49,10 @@ mod flood;
 mod flow;
 mod half_open;
 mod handshake;
+mod journal;
+mod journal_connect;
+mod journal_faults;
+mod journal_kills;
 mod lost_sockets;
 mod malformed;
 mod oversize;

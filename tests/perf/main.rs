@@ -1,6 +1,6 @@
 //! Speed and size, side by side with a floor measured in the same run. Prints a table; exits with 1 where a goal is missed.
 //!
-//! `cargo bench --locked --bench perf [-- AREA…]` with the areas `bash`, `files`, `search`. The binary measured is the
+//! `cargo bench --locked --bench perf [-- AREA…]` with the areas `bash`, `files`, `journal`, `search`. The binary measured is the
 //! one of the bench profile, that is a release build.
 
 #![expect(
@@ -16,6 +16,7 @@
 
 mod bash;
 mod files;
+mod journal;
 mod raw;
 mod search;
 mod server;
@@ -35,6 +36,9 @@ fn main() {
     }
     if wanted("files") {
         files::measure(&mut table);
+    }
+    if wanted("journal") {
+        journal::measure(&mut table);
     }
     if wanted("search") {
         search::measure(&mut table);

@@ -194,6 +194,20 @@ impl Server {
         self.started = start(serve_through(&[], self.scratch.path(), arguments));
     }
 
+    /// Kills the daemon, and starts it again over the same workspace.
+    pub fn kill_and_start_again(&mut self, arguments: &[&str]) {
+        kill_process(self.daemon(), Signal::KILL).unwrap();
+        self.expect_end(SOON);
+        self.start_again(arguments);
+    }
+
+    /// Its journal, where it has the default place.
+    pub fn journal(&self) -> PathBuf {
+        let states = std::fs::read_dir(self.scratch().join("state/bma-executor")).unwrap();
+        let state = states.flatten().next().expect("it has a state directory");
+        state.path().join("journal")
+    }
+
     /// The daemon's resident memory, or the peak of it (`VmRSS`, `VmHWM`), in MiB.
     pub fn memory_mib(&self, field: &str) -> f64 {
         let status = format!("/proc/{}/status", self.daemon().as_raw_nonzero());

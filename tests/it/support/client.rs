@@ -283,6 +283,27 @@ impl Client {
         (reply.0["tool_call_id"].as_str().unwrap().to_owned(), reply)
     }
 
+    /// Returns the next result that comes within a time, and its id.
+    pub async fn take_any_result(&mut self, within: Duration) -> Option<(String, Reply)> {
+        let is_result = |frame: &Value| frame["method"] == "tool.result";
+        let frame = match self.seen.iter().position(is_result) {
+            Some(at) => self.seen.remove(at),
+            None => {
+                let next = async {
+                    loop {
+                        let frame = self.next_frame().await.ok()?;
+                        if is_result(&frame) {
+                            return Some(frame);
+                        }
+                    }
+                };
+                tokio::time::timeout(within, next).await.ok()??
+            }
+        };
+        let reply = self.acknowledge(&frame).await;
+        Some((reply.0["tool_call_id"].as_str().unwrap().to_owned(), reply))
+    }
+
     /// Checks and acknowledges a result.
     async fn acknowledge(&mut self, frame: &Value) -> Reply {
         let reply = Reply(frame["params"].clone());
