@@ -220,6 +220,7 @@ impl Daemon {
             environment_id: None,
         };
         let (journal, recovered) = Journal::open(state, ground.workspace.root(), limits);
+        assert_eq!(journal.lost(), None, "there is nothing to start again over");
         let offer = ground.offer.clone();
         let hub = Hub::new(limits, rooms, harnesses, offer, journal.clone(), recovered).unwrap();
         Self {

@@ -10,7 +10,12 @@ use crate::support::contract::faults;
 pub type Fault = String;
 
 /// Codes of a `failed` result that answers one sending and leaves the call as it was.
-const NOT_TAKEN: [&str; 3] = ["overloaded", "session_in_use", "session_closed"];
+const NOT_TAKEN: [&str; 4] = [
+    "overloaded",
+    "session_in_use",
+    "session_closed",
+    "shutting_down",
+];
 
 /// The harness's side of a schedule.
 #[derive(Debug)]
@@ -206,6 +211,7 @@ impl Harness {
             "protocol.error" => self.take_error(connection, params),
             "executor.hello" => self.take_hello(params),
             "executor.capabilities.update" => Ok(()),
+            "executor.drain" if self.model.stopped => Ok(()),
             _ => Err(format!("a frame that was not to come: {frame}")),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A model of a harness and the real session loop (`dispatch::Hub` behind `net::serve_connection`) run on one thread on
 //! a paused clock, joined by lines with valves: bytes are delayed and held back, lines are cut at any byte or
-//! forgotten while bytes are under way, calls are sent again, on other connections too. Everything is drawn from one
+//! forgotten while bytes are under way, calls are sent again, on other connections too, and the executor is killed or
+//! stopped and started again over its journal. Everything is drawn from one
 //! seed. The tools count, so that the model knows what was run.
 //!
 //! What must hold: a call is run at most once; it is answered once where it ends, once for each time that its session goes
@@ -13,6 +14,7 @@
 //! `SIMULATION_SCHEDULES=N` runs so many. `RUN_SLOW_TESTS=1` runs 10,000.
 
 mod daemon;
+mod ending;
 mod harness;
 mod line;
 mod model;

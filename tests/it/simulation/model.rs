@@ -100,6 +100,8 @@ pub struct Model {
     pub connections: Vec<Connection>,
     /// When each life of the executor ended.
     pub killed: Vec<Instant>,
+    /// Whether the executor was ever stopped in order.
+    pub stopped: bool,
     /// What the tools did.
     pub ledger: Ledger,
 }
@@ -191,6 +193,7 @@ impl Model {
             }
             ("cancelled", "cancelled") => it.cancelled,
             ("cancelled", "session_closed") => closed,
+            ("cancelled", "shutting_down") => self.stopped,
             ("timed_out", "deadline_exceeded") => it.deadline.is_some(),
             ("unknown", "outcome_unknown") => execution.end.is_none() && !self.killed.is_empty(),
             ("failed", "internal") => it.work.panics && execution.starts == 1,

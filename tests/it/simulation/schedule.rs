@@ -1,4 +1,4 @@
-//! One schedule: random steps of harness, line and executor, then a good line on which everything must come right.
+//! One schedule: random steps of harness, line and executor, then an end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocket};
+use tokio_util::sync::CancellationToken;
 
 use super::daemon::{Daemon, Ground, Ledger, Work};
 use super::harness::{Fault, Harness};
@@ -55,7 +56,7 @@ pub struct Ended {
     pub lives: usize,
 }
 
-const SESSIONS: usize = 2;
+pub(super) const SESSIONS: usize = 2;
 
 impl<'a> Schedule<'a> {
     /// Draws the setting of a seed.
@@ -92,6 +93,7 @@ impl<'a> Schedule<'a> {
             calls: Vec::new(),
             connections: Vec::new(),
             killed: Vec::new(),
+            stopped: false,
             ledger,
         };
         let mut harness = Harness::new(model, tracing);
@@ -130,6 +132,19 @@ impl<'a> Schedule<'a> {
         }
     }
 
+    /// Stops the executor in order, and starts it again over what it left.
+    pub(super) async fn stop(&mut self) {
+        self.harness.note(|| "the executor is stopped".to_owned());
+        self.harness.model.stopped = true;
+        let hurry = CancellationToken::new();
+        if self.random.chance(30) {
+            hurry.cancel();
+        }
+        self.daemon.hub.shut_down("SIGTERM", &hurry).await;
+        sleep(Duration::from_millis(500)).await;
+        self.restart();
+    }
+
     /// Ends the executor as SIGKILL does, and starts it again over what it left.
     pub(super) fn restart(&mut self) {
         self.harness
@@ -160,7 +175,7 @@ impl<'a> Schedule<'a> {
         self.connect(capacity);
     }
 
-    fn connect(&mut self, capacity: usize) -> usize {
+    pub(super) fn connect(&mut self, capacity: usize) -> usize {
         let line = Line::new(capacity);
         let connections = &mut self.harness.model.connections;
         let dials = self.harness.model.harnesses == Harnesses::One;
@@ -263,85 +278,6 @@ impl<'a> Schedule<'a> {
         while Instant::now() < until {
             sleep(Duration::from_millis(100).min(until - Instant::now())).await;
             self.harness.pump()?;
-        }
-        Ok(())
-    }
-
-    /// Gives the harness a good line, and checks what must be true at the end.
-    async fn finish(&mut self) -> Result<(), Fault> {
-        for connection in &mut self.harness.model.connections {
-            connection.socket = None;
-            connection.line.cut(true);
-        }
-        self.wait(Duration::from_millis(100)).await?;
-        let last = self.connect(1 << 20);
-        let open: Vec<usize> = (0..SESSIONS)
-            .filter(|at| !self.harness.model.sessions[*at].closed)
-            .collect();
-        for session in &open {
-            self.harness.send_open(last, *session);
-            self.wait(Duration::from_millis(10)).await?;
-            if !self.harness.model.connections[last].holds.contains(session) {
-                self.harness.send_open(last, *session);
-            }
-        }
-        // Every call has ended by then.
-        self.wait(Duration::from_secs(5)).await?;
-        self.check_nothing_is_lost(&open)?;
-        for call in 0..self.harness.model.calls.len() {
-            if !open.contains(&self.harness.model.calls[call].session) {
-                continue;
-            }
-            // Where there was no answer there must be one now; where there was one, the same must come again.
-            let before = self.harness.model.connections[last]
-                .answers
-                .get(&call)
-                .copied();
-            for round in 0.. {
-                self.harness.send_call(last, call);
-                self.wait(Duration::from_millis(5_000 - 4_900 * u64::from(round == 0)))
-                    .await?;
-                if self.harness.model.connections[last]
-                    .answers
-                    .get(&call)
-                    .copied()
-                    != before
-                {
-                    break;
-                }
-                if round > 1 {
-                    return Err(format!(
-                        "{} is not answered",
-                        self.harness.model.calls[call].work.key
-                    ));
-                }
-            }
-        }
-        self.check_executions()
-    }
-
-    /// What was run has been answered, though nobody asked again.
-    fn check_nothing_is_lost(&self, open: &[usize]) -> Result<(), Fault> {
-        let model = &self.harness.model;
-        for (at, call) in model.calls.iter().enumerate() {
-            if model.execution(at).starts > 0
-                && call.answer.is_none()
-                && open.contains(&call.session)
-            {
-                return Err(format!("the answer of {} is lost", call.work.key));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_executions(&self) -> Result<(), Fault> {
-        for (key, execution) in &*self.harness.model.ledger.lock().unwrap() {
-            if execution.starts > 1 {
-                return Err(format!("{key} was run {} times", execution.starts));
-            }
-            if key.ends_with(OTHER) {
-                return Err(format!("{key} was run under the id of another call"));
-            }
         }
         Ok(())
     }

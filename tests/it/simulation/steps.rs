@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::schedule::{Broken, OTHER, Schedule};
+use super::schedule::{OTHER, Schedule};
 
 impl Schedule<'_> {
     /// Draws a step and takes it.
@@ -65,16 +65,12 @@ impl Schedule<'_> {
             }
             91 if self.random.chance(30) => self.close_session(connection),
             92..94 => self.daemon.hub.expire_sessions(),
-            94..97 if self.restarts() => self.restart(),
+            94..97 => self.restart(),
+            97 if self.random.chance(50) => self.stop().await,
             _ => {}
         }
         let pause = self.random.pick(&[0, 0, 0, 1, 5, 50, 400, 2_500]).unwrap();
         tokio::time::sleep(Duration::from_millis(pause)).await;
-    }
-
-    /// Whether the executor has something to start again over.
-    fn restarts(&self) -> bool {
-        self.daemon.journal.lost().is_none() || self.broken == Broken::Journal
     }
 
     /// A session that a connection holds, or most often any where it holds none.
