@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::answer::too_large;
@@ -30,12 +31,14 @@ pub(super) struct Ages {
 }
 
 impl Hub {
-    /// Ends a call: encodes its result, keeps it, and queues it where somebody holds the session. Returns its size.
+    /// Ends a call: encodes its result, keeps it, and queues it where somebody holds the session. Returns its size. The
+    /// call's slot is held until then.
     pub(super) fn deliver(
         &self,
         result: ToolResult,
         journal: &SessionJournal,
         digest: &Digest,
+        slot: OwnedSemaphorePermit,
     ) -> usize {
         let (session_id, tool_call_id) = (result.session_id.clone(), result.tool_call_id.clone());
         let bytes = encode_to_fit(result, self.largest_message(&session_id));
@@ -51,6 +54,8 @@ impl Hub {
         if !session.registry.finish(&tool_call_id, kept, Instant::now()) {
             return size;
         }
+        // Before anybody can see the result: whoever has it finds a slot free for the next call.
+        drop(slot);
         let holder = session.holder;
         if let Some(peer) = holder.and_then(|peer| state.peers.get(&peer)) {
             self.queue(peer, session_id.clone(), tool_call_id.clone(), &text);

@@ -147,8 +147,7 @@ impl Ticket {
         let outcome = answer.outcome();
         let result = answer.into_result(self.session_id.clone(), self.tool_call_id.clone());
         let Note { journal, digest } = &self.note;
-        let bytes = self.hub.deliver(result, journal, digest);
-        drop(slot);
+        let bytes = self.hub.deliver(result, journal, digest, slot);
         tracing::info!(
             session = %self.session_id,
             call = %self.tool_call_id,

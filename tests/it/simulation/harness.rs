@@ -211,7 +211,7 @@ impl Harness {
             "protocol.error" => self.take_error(connection, params),
             "executor.hello" => self.take_hello(params),
             "executor.capabilities.update" => Ok(()),
-            "executor.drain" if self.model.stopped => Ok(()),
+            "executor.drain" if !self.model.stops.is_empty() => Ok(()),
             _ => Err(format!("a frame that was not to come: {frame}")),
         }
     }
@@ -308,11 +308,13 @@ impl Harness {
                 Ok(())
             }
             "session_closed" => Ok(()),
+            "shutting_down" if !self.model.stops.is_empty() => Ok(()),
             _ => Err(format!("nothing was wrong: {params}")),
         }
     }
 
     fn take_hello(&mut self, params: &Value) -> Result<(), Fault> {
+        self.note(|| format!("the executor resumes {}", params["resume"]));
         for session in params["resume"].as_array().into_iter().flatten() {
             for id in ["running", "unacked"]
                 .into_iter()

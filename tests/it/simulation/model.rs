@@ -100,8 +100,8 @@ pub struct Model {
     pub connections: Vec<Connection>,
     /// When each life of the executor ended.
     pub killed: Vec<Instant>,
-    /// Whether the executor was ever stopped in order.
-    pub stopped: bool,
+    /// When the executor began to stop in order.
+    pub stops: Vec<Instant>,
     /// What the tools did.
     pub ledger: Ledger,
 }
@@ -148,7 +148,12 @@ impl Model {
         let contested = rival
             .filter_map(|rival| rival.attached.get())
             .any(|attached| *attached <= at);
-        (!contested).then_some(at)
+        // After its close frame a stopping executor reads nothing any more.
+        let stopping = self.stops.iter().any(|begun| {
+            let end = self.killed.iter().find(|end| *end >= begun);
+            *begun <= at && end.is_none_or(|end| at <= *end)
+        });
+        (!contested && !stopping).then_some(at)
     }
 
     /// How many answers to a call may have come on a connection by now.
@@ -193,7 +198,7 @@ impl Model {
             }
             ("cancelled", "cancelled") => it.cancelled,
             ("cancelled", "session_closed") => closed,
-            ("cancelled", "shutting_down") => self.stopped,
+            ("cancelled", "shutting_down") => !self.stops.is_empty(),
             ("timed_out", "deadline_exceeded") => it.deadline.is_some(),
             ("unknown", "outcome_unknown") => execution.end.is_none() && !self.killed.is_empty(),
             ("failed", "internal") => it.work.panics && execution.starts == 1,

@@ -93,7 +93,7 @@ impl<'a> Schedule<'a> {
             calls: Vec::new(),
             connections: Vec::new(),
             killed: Vec::new(),
-            stopped: false,
+            stops: Vec::new(),
             ledger,
         };
         let mut harness = Harness::new(model, tracing);
@@ -135,7 +135,7 @@ impl<'a> Schedule<'a> {
     /// Stops the executor in order, and starts it again over what it left.
     pub(super) async fn stop(&mut self) {
         self.harness.note(|| "the executor is stopped".to_owned());
-        self.harness.model.stopped = true;
+        self.harness.model.stops.push(Instant::now());
         let hurry = CancellationToken::new();
         if self.random.chance(30) {
             hurry.cancel();
