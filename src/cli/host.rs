@@ -95,13 +95,14 @@ pub(super) fn key_to_ask_for(
     let key = match &config.key {
         KeySource::None => None,
         KeySource::File(path) => Some(state::read_key(path)?),
-        KeySource::Default => match key_of_environment()? {
-            Some(key) => Some(key),
-            None => {
+        KeySource::Default => {
+            let key = key_of_environment()?;
+            if key.is_none() {
                 let state = state?;
                 return Ok((Some(state.key()?), Ok(state)));
             }
-        },
+            key
+        }
     };
     Ok((key, state))
 }

@@ -12,12 +12,15 @@ use tokio::time::Instant;
 use super::answer::Answer;
 use super::registry::{Admission, Digest};
 use super::run::{Deadline, Note, Ticket, Work};
-use super::{Connection, Hub};
+use super::{Connection, Hub, State};
 use crate::stop::Stop;
 use crate::wire::{DeadlineMs, ErrorCode, ProtocolError, SessionId, ToolCall, ToolCallId};
 
 /// When a refused harness should try again: a slot of a quick call is free by then.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// Said to a harness that does not acknowledge.
+const FULL: &str = "too many results of this session wait for their `tool.result.ack`; acknowledge them; nothing was run";
 
 impl Connection {
     /// Runs a call, or answers why not.
@@ -42,14 +45,7 @@ impl Connection {
             return refuse(refused.code, refused.message, None);
         }
         let stop = Stop::new();
-        let full = state
-            .sessions
-            .get(&call.session_id)
-            .is_some_and(|session| session.registry.is_full());
-        if full && !self.peer.terms().acks {
-            // What was written for a harness that acknowledges nothing may fall out of the bound.
-            hub.settle_written(&mut state, &call.session_id, Duration::ZERO, false);
-        }
+        self.make_room_for(&mut state, &call.session_id);
         let Some(session) = state.sessions.get_mut(&call.session_id) else {
             return;
         };
@@ -59,9 +55,7 @@ impl Connection {
         match admission {
             Admission::New => {}
             Admission::Full => {
-                let message = "too many results of this session wait for their `tool.result.ack`; \
-                     acknowledge them; nothing was run";
-                return refuse(ErrorCode::Overloaded, message.to_owned(), Some(RETRY_AFTER));
+                return refuse(ErrorCode::Overloaded, FULL.to_owned(), Some(RETRY_AFTER));
             }
             Admission::Attached => return,
             Admission::Finished(kept) => return hub.send_again(&self.peer, &call, &kept),
@@ -108,6 +102,21 @@ impl Connection {
             drop(token);
         };
         hub.0.calls.spawn_on(run, &hub.0.workers);
+    }
+}
+
+impl Connection {
+    /// Where a session can remember no further call, lets what was written for a harness that acknowledges nothing count
+    /// as delivered.
+    fn make_room_for(&self, state: &mut State, session: &SessionId) {
+        let full = state
+            .sessions
+            .get(session)
+            .is_some_and(|session| session.registry.is_full());
+        if full && !self.peer.terms().acks {
+            self.hub
+                .settle_written(state, session, Duration::ZERO, false);
+        }
     }
 }
 

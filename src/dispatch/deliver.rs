@@ -225,18 +225,17 @@ impl Hub {
         let reached = holder.and_then(|peer| peer.reached());
         let mut arrived = Vec::new();
         for call in session.registry.waiting_ids() {
-            let Some(kept) = session.registry.result_mut(&call) else {
+            let kept = session.registry.result_mut(&call);
+            let Some((at, kept)) = kept.and_then(|kept| Some((kept.written?, kept))) else {
                 continue;
             };
-            let has_reached = |at: Instant| patience.is_zero() || reached >= Some(at);
-            match kept.written {
-                Some(at) if !acks && at.elapsed() >= patience && has_reached(at) => {
-                    if mark_delivered(session, &call) {
-                        arrived.push(call);
-                    }
+            let reached = patience.is_zero() || reached >= Some(at);
+            if acks || !reached || at.elapsed() < patience {
+                if lost {
+                    kept.written = None;
                 }
-                Some(_) if lost => kept.written = None,
-                _ => {}
+            } else if mark_delivered(session, &call) {
+                arrived.push(call);
             }
         }
         for call in arrived {

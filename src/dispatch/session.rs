@@ -89,14 +89,13 @@ impl Session {
         &mut self,
         session_id: &SessionId,
     ) -> Result<SessionOpened, getrandom::Error> {
-        let resume_token = match &self.resume_token {
-            Some(token) => token.clone(),
-            None => {
-                let token = crate::secret::token()?;
-                self.tokens.push(crate::secret::digest(&token));
-                self.journal.token(crate::secret::digest(&token));
-                self.resume_token.insert(token).clone()
-            }
+        let resume_token = if let Some(token) = &self.resume_token {
+            token.clone()
+        } else {
+            let token = crate::secret::token()?;
+            self.tokens.push(crate::secret::digest(&token));
+            self.journal.token(crate::secret::digest(&token));
+            self.resume_token.insert(token).clone()
         };
         Ok(SessionOpened {
             session_id: session_id.clone(),

@@ -86,17 +86,11 @@ fn take_all(text: &[u8], read: &mut Read, limits: &Limits) -> usize {
     let mut taken = 0;
     while let Head::Whole(record, size) = first(text.get(taken..).unwrap_or_default()) {
         let after = read.whole + size as u64;
-        let extent = match record {
-            // A result is the last thing in its record.
-            Record::Finished {
-                result: Some(result),
-                ..
-            } => Some(Extent {
-                at: after - result.len() as u64,
-                length: result.len(),
-            }),
-            _ => None,
-        };
+        // A result is the last thing in its record.
+        let extent = record.result().map(|result| Extent {
+            at: after - result.len() as u64,
+            length: result.len(),
+        });
         read.state.apply(&record, extent, limits);
         read.whole = after;
         taken += size;
@@ -114,9 +108,10 @@ pub(super) fn result(file: &File, extent: Extent) -> io::Result<Vec<u8>> {
 /// Writes a file with what a state holds, beside the journal's place. Results are taken from the file that it was read from.
 pub(super) fn write_new(directory: &Path, state: &State, from: Option<&File>) -> io::Result<File> {
     let path = new_path(directory);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    if let Err(error) = std::fs::remove_file(&path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
     }
     let file = OpenOptions::new()
         .read(true)

@@ -50,6 +50,14 @@ pub(super) enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// Returns the result that the record holds.
+    pub(super) fn result(&self) -> Option<&'a [u8]> {
+        if let Self::Finished { result, .. } = self {
+            return *result;
+        }
+        None
+    }
+
     /// Appends the record with its frame.
     pub(super) fn frame(&self, out: &mut Vec<u8>) {
         let start = out.len();

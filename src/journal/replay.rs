@@ -64,7 +64,7 @@ pub(super) struct State {
     pub(super) next_session: u64,
     ended: u64,
     /// Calls that may be remembered before the next trimming.
-    trim_at: usize,
+    trim_at: u64,
 }
 
 impl Default for State {
@@ -181,10 +181,10 @@ impl State {
         if session.finished.len() > 2 * limits.max_finished_calls {
             forget_beyond(session, limits.max_finished_calls);
         }
-        if self.ended as usize >= self.trim_at {
+        if self.ended >= self.trim_at {
             let now = self.alive;
             self.trim(now, limits);
-            self.trim_at = self.ended as usize + limits.max_remembered_calls;
+            self.trim_at = self.ended + limits.max_remembered_calls as u64;
         }
     }
 

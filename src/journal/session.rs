@@ -90,10 +90,12 @@ impl SessionJournal {
 
     /// Notes a further resume token. Never waits.
     pub fn token(&self, token: Digest) {
-        if let Written::No(tokens) = &mut *self.written() {
+        let mut written = self.written();
+        if let Written::No(tokens) = &mut *written {
             tokens.push(token);
             return;
         }
+        drop(written);
         self.0.journal.0.job(Job::Token(self.clone(), token));
     }
 
@@ -117,7 +119,7 @@ impl SessionJournal {
 
     /// Spells that a call was delivered.
     pub(super) fn delivered_into(&self, call: &ToolCallId, frames: &mut Vec<u8>) {
-        self.into_open(frames, |session| Record::Delivered {
+        self.frame_if_open(frames, |session| Record::Delivered {
             session,
             call: call.as_str(),
         });
@@ -125,11 +127,14 @@ impl SessionJournal {
 
     /// Spells a further token.
     pub(super) fn token_into(&self, digest: Digest, frames: &mut Vec<u8>) {
-        self.into_open(frames, |session| Record::Token { session, digest });
+        self.frame_if_open(frames, |session| Record::Token { session, digest });
     }
 
-    fn into_open<'r>(&self, frames: &mut Vec<u8>, record: impl FnOnce(u64) -> Record<'r>) {
-        if matches!(*self.written(), Written::Yes) {
+    fn frame_if_open<'r>(&self, frames: &mut Vec<u8>, record: impl FnOnce(u64) -> Record<'r>) {
+        let written = self.written();
+        let is_open = matches!(*written, Written::Yes);
+        drop(written);
+        if is_open {
             record(self.0.number).frame(frames);
         }
     }

@@ -66,7 +66,8 @@ fn renew_file(inner: &Inner) {
     if let Err(error) = try_to_renew(inner) {
         tracing::warn!(%error, "the journal could not be written anew; it goes on growing");
         // Tried again only once it has grown by as much again.
-        if let Some(file) = inner.file().as_mut() {
+        let mut guard = inner.file();
+        if let Some(file) = guard.as_mut() {
             file.renew_at = file.length + inner.limits.journal_slack_bytes;
         }
     }
@@ -79,10 +80,12 @@ const LAST_COPY: u64 = 256 * 1024;
 const ROUNDS: usize = 8;
 
 fn try_to_renew(inner: &Inner) -> std::io::Result<()> {
-    let (old, mut done) = match inner.file().as_ref() {
-        Some(file) => (file.file.try_clone()?, file.length),
-        None => return Ok(()),
+    let guard = inner.file();
+    let Some(current) = guard.as_ref() else {
+        return Ok(());
     };
+    let (old, mut done) = (current.file.try_clone()?, current.length);
+    drop(guard);
     let mut state = file::read(&old, done, &inner.limits)?.state;
     state.alive = now_ms();
     state.trim(state.alive, &inner.limits);

@@ -286,19 +286,18 @@ impl Client {
     /// Returns the next result that comes within a time, and its id.
     pub async fn take_any_result(&mut self, within: Duration) -> Option<(String, Reply)> {
         let is_result = |frame: &Value| frame["method"] == "tool.result";
-        let frame = match self.seen.iter().position(is_result) {
-            Some(at) => self.seen.remove(at),
-            None => {
-                let next = async {
-                    loop {
-                        let frame = self.next_frame().await.ok()?;
-                        if is_result(&frame) {
-                            return Some(frame);
-                        }
+        let frame = if let Some(at) = self.seen.iter().position(is_result) {
+            self.seen.remove(at)
+        } else {
+            let next = async {
+                loop {
+                    let frame = self.next_frame().await.ok()?;
+                    if is_result(&frame) {
+                        return Some(frame);
                     }
-                };
-                tokio::time::timeout(within, next).await.ok()??
-            }
+                }
+            };
+            tokio::time::timeout(within, next).await.ok()??
         };
         let reply = self.acknowledge(&frame).await;
         Some((reply.0["tool_call_id"].as_str().unwrap().to_owned(), reply))
