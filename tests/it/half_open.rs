@@ -160,10 +160,7 @@ async fn the_executor_pings_at_each_heartbeat_and_answers_pings() {
         }
     }
     let taken = begun.elapsed();
-    assert!(
-        taken >= 4 * HEARTBEAT - HEARTBEAT / 5,
-        "four pings within {taken:?}"
-    );
+    assert!(taken >= HEARTBEAT * 19 / 5, "four pings within {taken:?}");
     drop(socket);
     executor.connect().await.ping().await;
 }

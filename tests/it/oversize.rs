@@ -142,7 +142,7 @@ async fn a_result_that_ends_while_nobody_is_connected_is_as_large_as_its_harness
 async fn a_message_that_is_too_large_ends_a_dialled_connection_and_the_next_goes_on() {
     let harness = start_harness().await;
     let executor = start_dialling(harness.address(), |limits| {
-        limits.max_inbound_bytes = 1 << 20
+        limits.max_inbound_bytes = 1 << 20;
     });
     let mut first = harness.expect_executor().await;
     first.send_welcome().await;

@@ -248,8 +248,8 @@ impl Daemon {
                 before.await.unwrap();
             }
             let config = socket_config(&limits, limits.max_inbound_bytes);
-            let link = Link::new(ExecutorEnd::new(line));
-            let socket = WebSocketStream::from_raw_socket(link, role, Some(config)).await;
+            let bytes = Link::new(ExecutorEnd::new(line));
+            let socket = WebSocketStream::from_raw_socket(bytes, role, Some(config)).await;
             mark.set(Instant::now()).unwrap();
             serve_connection(socket, hub.attach(), &limits).await
         });

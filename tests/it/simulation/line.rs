@@ -334,7 +334,7 @@ impl io::Read for HarnessEnd {
             .valve()
             .to_harness
             .take(buf.len())
-            .map_err(|_| io::ErrorKind::WouldBlock)?;
+            .map_err(|_later| io::ErrorKind::WouldBlock)?;
         buf[..bytes.len()].copy_from_slice(&bytes);
         Ok(bytes.len())
     }
