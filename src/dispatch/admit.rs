@@ -4,9 +4,10 @@
 //! answer, so that the answer can be queued without waiting. A peer that does not read is refused further calls; others are not.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::registry::{Admission, Digest};

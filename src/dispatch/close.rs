@@ -1,6 +1,6 @@
 //! How a session ends: its calls are stopped, its processes ended, its holder told.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::hold::in_use;
 use super::session::SessionRefused;
@@ -62,10 +62,13 @@ impl Hub {
                 journal.closed();
             }
             let mut state = hub.state();
-            let holder = state
-                .sessions
-                .remove(&id, &hub.0.limits)
-                .and_then(|session| session.holder);
+            let holder = if reason == CloseReason::ShuttingDown {
+                // It stays: its last results are still to be written and acknowledged.
+                state.sessions.get(&id).and_then(|session| session.holder)
+            } else {
+                let removed = state.sessions.remove(&id, &hub.0.limits);
+                removed.and_then(|session| session.holder)
+            };
             if let Some(peer) = holder.and_then(|peer| state.peers.get(&peer)) {
                 // In the lane of the results: the session's own come before it.
                 peer.outbox.after_results(SessionClosed {

@@ -1,9 +1,13 @@
 //! Results on their way: spelled once, kept until the harness has them, sent again where it may not.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::fit::spell_to_fit;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::answer::too_large;
+use super::fit::{spell, spell_to_fit};
 use super::kept::{Accounted, Body, ByAge, Kept};
 use super::outbox::Receipt;
 use super::registry::Digest;
@@ -18,27 +22,26 @@ const KEPT_AFTER_DELIVERY: usize = 64 * 1024;
 /// Finished calls by age, for the bounds of the whole daemon.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
-    /// Since their end.
-    finished: ByAge,
+    /// Since their end; those with large results are given up before others, which free next to nothing.
+    large: ByAge,
+    small: ByAge,
     /// Since the harness had their result; one queue gives up results, the other forgets calls.
     delivered: ByAge,
     known: ByAge,
 }
 
 impl Hub {
-    /// Ends a call: spells its result, keeps it, and queues it where somebody holds the session. Returns its size.
+    /// Ends a call: spells its result, keeps it, and queues it where somebody holds the session. Returns its size. The
+    /// call's slot is held until then.
     pub(super) fn deliver(
         &self,
         result: ToolResult,
         journal: &SessionJournal,
         digest: &Digest,
+        slot: OwnedSemaphorePermit,
     ) -> usize {
         let (session_id, tool_call_id) = (result.session_id.clone(), result.tool_call_id.clone());
-        let max = self
-            .holder(&session_id)
-            .map_or(self.0.limits.default_outbound_bytes, |peer| {
-                peer.terms().max_message_bytes
-            });
+        let max = self.largest_message(&session_id);
         let message = spell_to_fit(result, max, self.0.limits.fragment_bytes);
         let size = message.size();
         // Ahead of every queue: what a harness has seen must be known to the next daemon.
@@ -52,12 +55,25 @@ impl Hub {
         if !session.registry.finish(&tool_call_id, kept, Instant::now()) {
             return size;
         }
+        // Before anybody can see the result: whoever has it finds a slot free for the next call.
+        drop(slot);
         let holder = session.holder;
         if let Some(peer) = holder.and_then(|peer| state.peers.get(&peer)) {
             self.queue(peer, session_id.clone(), tool_call_id.clone(), &text);
         }
         self.note_finished(&mut state, &session_id, tool_call_id);
         size
+    }
+
+    /// Returns the largest message that the harness of a session takes, or the last that it had.
+    fn largest_message(&self, session_id: &SessionId) -> usize {
+        let state = self.state();
+        let session = state.sessions.get(session_id);
+        let holder = session.and_then(|session| state.peers.get(&session.holder?));
+        holder
+            .map(|peer| peer.terms().max_message_bytes)
+            .or_else(|| session?.last_max_message_bytes)
+            .unwrap_or(self.0.limits.default_outbound_bytes)
     }
 
     /// Holds the bounds after a call has been added to the finished ones.
@@ -68,10 +84,17 @@ impl Hub {
         tool_call_id: ToolCallId,
     ) {
         let State { sessions, ages, .. } = state;
-        ages.finished
-            .push(session_id.clone(), tool_call_id, |session, call| {
-                is_whole(sessions, session, call)
-            });
+        let kept = sessions
+            .get(session_id)
+            .and_then(|session| session.registry.result(&tool_call_id)?.whole());
+        let queue = if kept.is_some_and(|text| text.size() > KEPT_AFTER_DELIVERY) {
+            &mut ages.large
+        } else {
+            &mut ages.small
+        };
+        queue.push(session_id.clone(), tool_call_id, |session, call| {
+            is_whole(sessions, session, call)
+        });
         if let Some(session) = sessions.get_mut(session_id)
             && let Some(old) = session
                 .registry
@@ -80,6 +103,7 @@ impl Hub {
         {
             give_up(
                 session,
+                session_id,
                 &old,
                 "too many results of the session were waiting",
             );
@@ -94,17 +118,16 @@ impl Hub {
         tool_call_id: ToolCallId,
         text: &Arc<Accounted>,
     ) {
-        let message = text.message.clone();
         // Weak, since the peer owns the outbox that owns this receipt.
-        let (hub, writer, text) = (self.clone(), Arc::downgrade(peer), Arc::clone(text));
+        let (hub, writer, written) = (self.clone(), Arc::downgrade(peer), Arc::clone(text));
         let receipt = Receipt::new(move || {
             // Counted until the writer is done with the bytes.
-            drop(text);
+            drop(written);
             if writer.upgrade().is_some_and(|writer| !writer.terms().acks) {
                 hub.note_written(&session_id, &tool_call_id);
             }
         });
-        peer.outbox.result(message, receipt);
+        peer.outbox.result(Arc::clone(text), receipt);
     }
 
     /// Sends a finished call's result once more.
@@ -177,8 +200,11 @@ impl Hub {
         }
     }
 
-    /// Decides about what was written for a v1 harness: what its connection has outlived by `patience` has arrived;
-    /// where the connection is `lost`, the rest may not have.
+    /// Decides about what was written for a v1 harness: what its connection has outlived by `patience` has arrived, if
+    /// the harness has answered a ping since; where the connection is `lost`, the rest may not have.
+    ///
+    /// A line that has gone dead lives on for two heartbeats, and a v1.1 harness behind it is taken for v1 as long as
+    /// its welcome has not come: neither must count as an arrival.
     pub(super) fn settle_written(
         &self,
         state: &mut State,
@@ -186,23 +212,31 @@ impl Hub {
         patience: Duration,
         lost: bool,
     ) {
-        let State { sessions, ages, .. } = state;
+        let State {
+            sessions,
+            ages,
+            peers,
+            ..
+        } = state;
         let Some(session) = sessions.get_mut(id) else {
             return;
         };
+        let holder = session.holder.and_then(|holder| peers.get(&holder));
+        let acks = holder.is_some_and(|peer| peer.terms().acks);
+        let reached = holder.and_then(|peer| peer.reached());
         let mut arrived = Vec::new();
         for call in session.registry.waiting_ids() {
-            let Some(kept) = session.registry.result_mut(&call) else {
+            let kept = session.registry.result_mut(&call);
+            let Some((at, kept)) = kept.and_then(|kept| Some((kept.written?, kept))) else {
                 continue;
             };
-            match kept.written {
-                Some(at) if at.elapsed() >= patience => {
-                    if mark_delivered(session, &call) {
-                        arrived.push(call);
-                    }
+            let reached = patience.is_zero() || reached >= Some(at);
+            if acks || !reached || at.elapsed() < patience {
+                if lost {
+                    kept.written = None;
                 }
-                Some(_) if lost => kept.written = None,
-                _ => {}
+            } else if mark_delivered(session, &call) {
+                arrived.push(call);
             }
         }
         for call in arrived {
@@ -210,15 +244,16 @@ impl Hub {
         }
     }
 
-    /// Gives up kept results until the daemon's memory for them suffices: delivered ones first, oldest first.
+    /// Gives up kept results until the daemon's memory for them suffices: delivered ones first, then large ones, oldest
+    /// first.
     fn make_room(&self, sessions: &mut Sessions, ages: &mut Ages) {
-        for queue in [&mut ages.delivered, &mut ages.finished] {
+        for queue in [&mut ages.delivered, &mut ages.large, &mut ages.small] {
             while self.0.accounts.bytes() > self.0.limits.result_memory_bytes {
                 let Some((session, call)) = queue.pop() else {
                     break;
                 };
-                if let Some(session) = sessions.get_mut(&session) {
-                    give_up(session, &call, "the memory for results was full");
+                if let Some(it) = sessions.get_mut(&session) {
+                    give_up(it, &session, &call, "the memory for results was full");
                 }
             }
         }
@@ -239,7 +274,7 @@ fn mark_delivered(session: &mut Session, call: &ToolCallId) -> bool {
     };
     if kept
         .whole()
-        .is_some_and(|text| text.message.size() > KEPT_AFTER_DELIVERY)
+        .is_some_and(|text| text.size() > KEPT_AFTER_DELIVERY)
     {
         kept.body = Body::Gone("it was large and had been delivered");
     }
@@ -247,10 +282,12 @@ fn mark_delivered(session: &mut Session, call: &ToolCallId) -> bool {
     true
 }
 
-fn give_up(session: &mut Session, call: &ToolCallId, why: &'static str) {
+/// Lets a small result stand for one that is not kept any longer, also where that is queued.
+pub(super) fn give_up(session: &mut Session, id: &SessionId, call: &ToolCallId, why: &'static str) {
     if let Some(kept) = session.registry.give_up(call)
-        && kept.whole().is_some()
+        && let Some(text) = kept.whole()
     {
+        text.replace(spell(too_large(id.clone(), call.clone(), why)));
         kept.body = Body::Gone(why);
     }
 }

@@ -54,6 +54,13 @@ impl Hub {
         let id = open.session_id;
         let mut state = self.state();
         check_connected(&state, peer)?;
+        if state.stopping {
+            // A new session of this id would stand in the journal in place of the one that the next daemon goes on with.
+            return Err(SessionRefused::new(
+                ErrorCode::ShuttingDown,
+                "the executor stops and opens no sessions",
+            ));
+        }
         let Some(session) = state.sessions.get(&id) else {
             let workspace = match open.workspace.as_deref() {
                 Some(path) => self.enter(path)?,

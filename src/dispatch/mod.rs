@@ -17,6 +17,7 @@ mod hold;
 mod kept;
 mod observe;
 mod outbox;
+mod oversize;
 mod receive;
 mod registry;
 mod restore;
@@ -28,10 +29,11 @@ mod toolbox;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 pub use capabilities::{Facts, ToolPolicy, offer};
@@ -117,6 +119,8 @@ struct Peer {
     terms: Mutex<Terms>,
     heartbeat: watch::Sender<Duration>,
     heard: Heard,
+    /// What was written before then has reached the peer.
+    reached: Mutex<Option<Instant>>,
 }
 
 /// Whether a valid message has come from a peer. Outlives its connection.
@@ -143,6 +147,10 @@ struct Terms {
 }
 
 impl Peer {
+    fn reached(&self) -> Option<Instant> {
+        *self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn terms(&self) -> Terms {
         *self.terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,11 +185,21 @@ impl Connection {
         self.peer.heard.clone()
     }
 
+    /// Notes that the peer has answered a ping that was sent at a time: whatever was written before has reached it.
+    pub fn note_reached(&self, pinged: Instant) {
+        let mut reached = self
+            .peer
+            .reached
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *reached = (*reached).max(Some(pinged.min(Instant::now())));
+    }
+
     /// Gives up this connection's sessions. To be called before the peer can know that the connection ends, so that
     /// its next one finds them free.
     pub fn release(&self) {
         let mut state = self.hub.state();
-        if state.peers.remove(&self.id).is_none() {
+        if !state.peers.contains_key(&self.id) {
             return;
         }
         for id in state.sessions.ids() {
@@ -189,12 +207,16 @@ impl Connection {
                 continue;
             };
             if session.holder == Some(self.id) {
-                session.holder = None;
                 session.released = Some(Instant::now());
+                session.last_max_message_bytes = Some(self.peer.terms().max_message_bytes);
                 let heartbeat = self.hub.0.limits.heartbeat;
                 self.hub.settle_written(&mut state, &id, heartbeat, true);
+                if let Some(session) = state.sessions.get_mut(&id) {
+                    session.holder = None;
+                }
             }
         }
+        state.peers.remove(&self.id);
     }
 }
 
@@ -262,6 +284,7 @@ impl Hub {
             }),
             heartbeat: watch::Sender::new(limits.heartbeat),
             heard: Heard::default(),
+            reached: Mutex::default(),
         });
         let mut state = self.state();
         let id = state.next_peer;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::kept::Accounted;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::progress::ProgressSink;
@@ -21,8 +22,8 @@ use crate::wire::{Encoded, OutputStream, SessionId, ToHarness, ToolCallId, ToolP
 pub enum Outgoing {
     /// Write one text message.
     Text(Bytes),
-    /// Write a result, or a notice that follows results, then drop its receipt with [`Receipt::written`].
-    Result(Encoded, Option<Receipt>),
+    /// Write a result, then drop its receipt with [`Receipt::written`].
+    Result(Encoded, Receipt),
     /// Write a close frame and end.
     Close(CloseFrame),
 }
@@ -72,11 +73,20 @@ pub struct Outbox {
 #[derive(Debug, Default)]
 struct Lanes {
     control: VecDeque<Bytes>,
-    results: VecDeque<(Encoded, Option<Receipt>)>,
-    /// Bytes of the results lane.
+    results: VecDeque<Queued>,
+    /// Bytes of the results lane, as they were when they were queued.
     unread_bytes: usize,
     progress: VecDeque<QueuedProgress>,
     close: Option<CloseFrame>,
+}
+
+/// Something in the results lane.
+#[derive(Debug)]
+enum Queued {
+    /// A result and its size when it was queued; what it is when its turn comes may be smaller.
+    Result(Arc<Accounted>, usize, Receipt),
+    /// A notice that must not come before them.
+    Notice(Bytes),
 }
 
 #[derive(Debug)]
@@ -118,22 +128,23 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    pub(super) fn result(&self, message: Encoded, receipt: Receipt) {
-        self.push_result(message, Some(receipt));
+    pub(super) fn result(&self, text: Arc<Accounted>, receipt: Receipt) {
+        let size = text.size();
+        self.push_result(Queued::Result(text, size, receipt), size);
     }
 
     /// Queues a notice behind the results that are there already.
     pub(super) fn after_results(&self, message: impl Into<ToHarness>) {
         match encode(&message.into()) {
-            Ok(text) => self.push_result(Encoded::Whole(text.into()), None),
+            Ok(text) => self.push_result(Queued::Notice(text.into()), 0),
             Err(error) => tracing::error!(%error, "a notice could not be encoded"),
         }
     }
 
-    fn push_result(&self, message: Encoded, receipt: Option<Receipt>) {
+    fn push_result(&self, queued: Queued, size: usize) {
         let mut lanes = self.lanes();
-        lanes.unread_bytes += message.held();
-        lanes.results.push_back((message, receipt));
+        lanes.unread_bytes += size;
+        lanes.results.push_back(queued);
         drop(lanes);
         self.filled.notify_one();
     }
@@ -189,9 +200,13 @@ impl Outbox {
         if let Some(text) = lanes.control.pop_front() {
             return Some(Outgoing::Text(text));
         }
-        if let Some((message, receipt)) = lanes.results.pop_front() {
-            lanes.unread_bytes = lanes.unread_bytes.saturating_sub(message.held());
-            return Some(Outgoing::Result(message, receipt));
+        match lanes.results.pop_front() {
+            Some(Queued::Result(text, size, receipt)) => {
+                lanes.unread_bytes = lanes.unread_bytes.saturating_sub(size);
+                return Some(Outgoing::Result(text.message(), receipt));
+            }
+            Some(Queued::Notice(text)) => return Some(Outgoing::Text(text)),
+            None => {}
         }
         if let Some(close) = &lanes.close {
             return Some(Outgoing::Close(close.clone()));

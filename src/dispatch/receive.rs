@@ -1,7 +1,9 @@
 //! What each message of a connection does. Runs on the connection's reader, so nothing here waits.
 
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::{Connection, Terms};

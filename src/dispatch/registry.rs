@@ -4,7 +4,9 @@
 //! model. They are what keeps a call from being run twice (protocol section 7).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::wire::{SessionId, ToolCallId};
 
@@ -38,7 +40,7 @@ pub(crate) struct Bounds {
 #[derive(Debug)]
 pub(crate) struct Registry<S, R> {
     bounds: Bounds,
-    running: HashMap<ToolCallId, (Digest, S)>,
+    running: BTreeMap<ToolCallId, (Digest, S)>,
     finished: HashMap<ToolCallId, Finished<R>>,
     /// Calls that wait, with their result whole, in the order in which they finished.
     waiting: BTreeMap<u64, ToolCallId>,
@@ -61,7 +63,7 @@ impl<S, R: Clone> Registry<S, R> {
     pub(crate) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
-            running: HashMap::new(),
+            running: BTreeMap::new(),
             finished: HashMap::new(),
             waiting: BTreeMap::new(),
             given_up: BTreeMap::new(),

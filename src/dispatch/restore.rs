@@ -1,6 +1,6 @@
 //! The sessions and calls of a daemon that is gone, taken up from its journal (protocol section 7).
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::fit::spell;

@@ -2,10 +2,9 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant as TokioInstant, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::Hub;
 use super::answer::Answer;
@@ -135,7 +134,7 @@ impl Ticket {
         let Deadline::At(deadline) = deadline else {
             return tool.await;
         };
-        let mut deadline = pin!(sleep_until(TokioInstant::from_std(deadline)));
+        let mut deadline = pin!(sleep_until(deadline));
         tokio::select! {
             biased; // A tool that is always ready must not outlive its deadline.
             () = &mut deadline => {}
@@ -156,8 +155,7 @@ impl Ticket {
         let (error, cause) = (answer.code(), answer.cause());
         let result = answer.into_result(self.session_id.clone(), self.tool_call_id.clone());
         let Note { journal, digest } = &self.note;
-        let bytes = self.hub.deliver(result, journal, digest);
-        drop(slot);
+        let bytes = self.hub.deliver(result, journal, digest, slot);
         let begun = self.begun.unwrap_or(self.received);
         self.hub.note_end(&Ended {
             session: &self.session_id,

@@ -1,8 +1,8 @@
 //! The table of sessions: which exist, and which connection holds each.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
 
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::PeerId;
@@ -27,6 +27,8 @@ pub(super) struct Session {
     pub(super) closing: bool,
     /// Since when it has had no holder.
     pub(super) released: Option<Instant>,
+    /// The largest message that its last holder took.
+    pub(super) last_max_message_bytes: Option<usize>,
     /// The token that `session.opened` shows; none where it is known by its digest only.
     pub(super) resume_token: Option<String>,
     /// Digests of the tokens that the session may be taken up with.
@@ -74,6 +76,7 @@ impl Session {
             calls: TaskTracker::new(),
             closing: false,
             released: None,
+            last_max_message_bytes: None,
             resume_token: None,
             tokens: Vec::new(),
             journal,

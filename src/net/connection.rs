@@ -1,12 +1,12 @@
 //! One connection: a task that reads and never waits, and a task that writes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame as WireClose;
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
@@ -17,11 +17,14 @@ use crate::dispatch::{CloseFrame, Connection, Outgoing};
 use crate::limits::Limits;
 use crate::wire::Encoded;
 
+/// Close code of a side that a message is too large for (RFC 6455 section 7.4.1).
+const TOO_LARGE: u16 = 1009;
+
 type Socket<S> = WebSocketStream<Link<S>>;
 
 /// How a connection ended.
 #[derive(Debug)]
-pub(super) enum End {
+pub enum End {
     /// The peer closed it, with this code where it gave one.
     Closed(Option<u16>),
     /// This side closed it.
@@ -46,12 +49,11 @@ impl End {
     }
 }
 
-/// Serves one connection until it ends.
-pub(super) async fn run<S>(
-    mut socket: Socket<S>,
-    connection: Connection,
-    limits: &Arc<Limits>,
-) -> End
+/// Serves one connection over any byte stream until it ends. The handshake has been made.
+///
+/// # Cancel safety
+/// None: dropped, it leaves its writer behind until that fails.
+pub async fn run<S>(mut socket: Socket<S>, connection: Connection, limits: &Arc<Limits>) -> End
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -65,7 +67,9 @@ where
         connection: Arc::clone(&connection),
         peer_gone: peer_gone.clone(),
         limits: Arc::clone(limits),
+        begun: Instant::now(),
     };
+    let begun = writer.begun;
     let ended = writer_gone.clone().drop_guard();
     let writer = tokio::spawn(async move {
         let written = writer.run().await;
@@ -74,7 +78,7 @@ where
     });
     let read_end = tokio::select! {
         biased; // What was read is acted on before an end of the writer is looked at.
-        end = read(&mut stream, &connection, &last_read) => Some(end),
+        end = read(&mut stream, &connection, &last_read, begun) => Some(end),
         () = writer_gone.cancelled() => None,
     };
     let read_end = match read_end {
@@ -101,6 +105,7 @@ async fn read<S>(
     stream: &mut SplitStream<Socket<S>>,
     connection: &Connection,
     last_read: &LastRead,
+    begun: Instant,
 ) -> End
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -115,8 +120,9 @@ where
     loop {
         let silence = 2 * *connection.heartbeat().borrow();
         let message = tokio::select! {
+            biased; // What has arrived is a sign of life, however late it is looked at.
             message = stream.next() => message,
-            () = sleep_until((last_read.at() + silence).into()) => {
+            () = sleep_until(last_read.at() + silence) => {
                 if last_read.at() + silence <= Instant::now() {
                     return End::Dead;
                 }
@@ -126,8 +132,18 @@ where
         match message {
             Some(Ok(Message::Text(text))) => connection.receive(&text),
             Some(Ok(Message::Binary(_))) => connection.refuse_binary(),
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+            Some(Ok(Message::Pong(payload))) => {
+                if let Ok(after_ms) = payload.as_ref().try_into().map(u64::from_be_bytes)
+                    && let Some(pinged) = begun.checked_add(Duration::from_millis(after_ms))
+                {
+                    connection.note_reached(pinged);
+                }
+            }
+            Some(Ok(Message::Ping(_) | Message::Frame(_))) => {}
             Some(Ok(Message::Close(frame))) => {
+                if frame.as_ref().map(|frame| u16::from(frame.code)) == Some(TOO_LARGE) {
+                    connection.give_up_large();
+                }
                 connection.release();
                 return End::Closed(frame.map(|frame| frame.code.into()));
             }
@@ -136,7 +152,7 @@ where
                 return End::Closed(None);
             }
             Some(Err(SocketError::Capacity(_))) => {
-                return close(1009, "the message is larger than this executor takes");
+                return close(TOO_LARGE, "the message is larger than this executor takes");
             }
             Some(Err(SocketError::Utf8(_))) => return close(1007, "a text message must be UTF-8"),
             Some(Err(SocketError::Protocol(error))) => return close(1002, &error.to_string()),
@@ -150,6 +166,7 @@ struct Writer<S> {
     connection: Arc<Connection>,
     peer_gone: CancellationToken,
     limits: Arc<Limits>,
+    begun: Instant,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
@@ -175,7 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
                     return End::Closed(None);
                 }
                 Ok(()) = heartbeat.changed() => continue,
-                () = sleep_until((pinged + interval).into()) => None,
+                () = sleep_until(pinged + interval) => None,
                 next = connection.outbox().next() => Some(next),
             };
             let written = if let Some(next) = next {
@@ -193,8 +210,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
     }
 
     async fn ping(&mut self, interval: Duration) -> Result<Option<CloseFrame>, End> {
-        self.feed(Message::Ping(bytes::Bytes::new()), interval)
-            .await?;
+        // A ping carries its time, so that its answer tells what has reached the peer.
+        let after_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let payload = bytes::Bytes::copy_from_slice(&after_ms.to_be_bytes());
+        self.feed(Message::Ping(payload), interval).await?;
         self.flush(interval).await?;
         Ok(None)
     }
@@ -216,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
                 }
                 Outgoing::Result(message, receipt) => {
                     self.feed_text(message, interval).await?;
-                    receipts.extend(receipt);
+                    receipts.push(receipt);
                 }
                 Outgoing::Close(frame) => {
                     self.connection.release();

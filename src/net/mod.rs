@@ -12,6 +12,7 @@ mod plain;
 mod reconnect;
 
 pub use accept::Access;
+pub use connection::{End, run as serve_connection};
 pub use dial::{DialError, Dialled, Target, TargetError};
 pub use io_thread::IoThread;
 pub use link::{Link, LinkError, socket_config};

@@ -112,7 +112,10 @@ impl Encoder {
         let len = self.size();
         let block = self.gap.and_then(|(at, _)| result.content.get_mut(at));
         let Some(ContentBlock::Text { text }) = block else {
-            return Encoded::Whole(self.after.into());
+            let mut whole = self.after;
+            // It may be kept for long, and is counted by its length.
+            whole.shrink_to_fit();
+            return Encoded::Whole(whole.into());
         };
         Encoded::Long(Arc::new(Long {
             before: self.before.into(),

@@ -79,7 +79,7 @@ async fn of_too_many_results_that_wait_the_oldest_come_as_gone() {
 
 #[tokio::test]
 async fn results_of_any_size_make_room_for_younger_ones_and_no_call_is_refused_for_them() {
-    let executor = start_within(|limits| limits.result_memory_bytes = 50_000);
+    let executor = start_within(|limits| limits.result_memory_bytes = 62_500);
     let mut client = executor.connect().await;
     for at in 0..8 {
         print(&mut client, &format!("c-{at}"), 10_000)
@@ -100,7 +100,7 @@ async fn results_of_any_size_make_room_for_younger_ones_and_no_call_is_refused_f
 
 #[tokio::test]
 async fn delivered_results_go_before_those_that_wait() {
-    let executor = start_within(|limits| limits.result_memory_bytes = 50_000);
+    let executor = start_within(|limits| limits.result_memory_bytes = 62_500);
     let mut client = executor.connect().await;
     for at in 0..3 {
         print(&mut client, &format!("c-{at}"), 10_000)

@@ -105,7 +105,7 @@ impl Dialler {
     }
 
     /// Ends it by a signal; returns its exit status, what it printed and its log.
-    fn stop(mut self) -> (Option<i32>, String, String) {
+    pub(super) fn stop(mut self) -> (Option<i32>, String, String) {
         use std::io::Read as _;
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         let status = self.child.wait().unwrap();

@@ -183,6 +183,15 @@ impl Client {
             .expect("the socket lives");
     }
 
+    /// Pings, unless the connection is gone, and does not wait for the pong.
+    pub async fn try_ping(&mut self) {
+        let ping = Message::Ping(b"alive"[..].into());
+        let sent = tokio::time::timeout(SOON, self.socket.send(ping)).await;
+        if let Ok(Err(error)) = sent {
+            println!("the connection is gone: {error}");
+        }
+    }
+
     /// Sends a frame of the contract.
     pub async fn send(&mut self, method: &str, params: Value) {
         let frame = json!({"jsonrpc": "2.0", "method": method, "params": params});
@@ -192,8 +201,17 @@ impl Client {
 
     /// Says that this harness speaks v1.1 and takes large messages.
     pub async fn send_welcome(&mut self) {
-        let params =
+        self.send_welcome_with(json!({})).await;
+    }
+
+    /// Says so, with further members.
+    pub async fn send_welcome_with(&mut self, further: Value) {
+        let mut params =
             json!({"protocol_version": "bma.executor.v1.1", "max_message_bytes": 64 << 20});
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(further.as_object().unwrap().clone());
         self.send("harness.welcome", params).await;
         self.acks = true;
     }

@@ -3,8 +3,10 @@
 pub mod binary;
 pub mod client;
 pub mod contract;
+pub mod dialling;
 pub mod executor;
 pub mod processes;
+pub mod proxy;
 pub mod watched;
 pub mod wrapped;
 
