@@ -1,5 +1,7 @@
 //! Puts the rooms together: a hub over a workspace, and a listener in front of it.
 
+mod alive;
+
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,6 +19,7 @@ use crate::process::{ProcessConfig, Processes};
 use crate::stop::Stop;
 use crate::wire::CapabilitiesUpdate;
 use crate::workspace::{OpenError, Workspace};
+use alive::Alive;
 
 /// Why a daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +109,7 @@ pub struct Daemon {
     machine: Machine,
     hub: Hub,
     front: Front,
+    alive: Option<Alive>,
 }
 
 /// Where harnesses come from.
@@ -159,6 +163,7 @@ impl Daemon {
                 machine,
                 hub,
                 front: Front::Listen(listener, access),
+                alive: None,
             },
             address,
         ))
@@ -184,6 +189,7 @@ impl Daemon {
             machine,
             hub,
             front: Front::Dial(target, Box::new(connected)),
+            alive: None,
         })
     }
 
@@ -193,6 +199,14 @@ impl Daemon {
             machine: self.machine.clone(),
             hub: self.hub.clone(),
         }
+    }
+
+    /// Has `show` called every so often, for as long as the threads of connections and calls prove to work.
+    #[must_use]
+    pub fn showing_life(mut self, every: Duration, show: impl Fn() + Send + 'static) -> Self {
+        let show = Box::new(show);
+        self.alive = Some(Alive { every, show });
+        self
     }
 
     /// Serves until `stop`, whose reason is told to the harnesses, then stops in order; `hurry` shortens that.
@@ -228,10 +242,12 @@ impl Daemon {
                 self.hub.expire_sessions();
             }
         };
+        let life = alive::prove(self.alive, connections.pulse());
         let reason = tokio::select! {
             reason = stop => reason,
             failed = connections.ended() => return failed,
             () = upkeep => "unreachable",
+            () = life => "unreachable",
         };
         tracing::info!(reason, "stopping");
         // One deadline for the whole stop: what its first parts do not need is left for the last messages.

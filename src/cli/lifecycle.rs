@@ -1,6 +1,7 @@
 //! The life of a daemon process, whichever way harnesses meet it: guarded, configured, stopped by signals.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -10,7 +11,7 @@ use super::Failure;
 use super::host::{self, ConfigArgs};
 use crate::config::Config;
 use crate::daemon::{Daemon, Machine, Offers};
-use crate::process;
+use crate::process::{self, Manager, Told};
 use crate::shutdown::{Signal, Signals};
 use crate::telemetry;
 
@@ -29,6 +30,7 @@ pub(super) fn run<H>(
     };
     process::detach(guardian)?;
     process::protect_self()?;
+    let manager = Arc::new(Manager::take(&mut environment)?);
     let config = Config::new(args.settings()?)?;
     let _log = telemetry::init(config.log_format, config.log_level)?;
     let machine = Machine::probe(&config, environment, host::user())?;
@@ -38,8 +40,17 @@ pub(super) fn run<H>(
         let (daemon, held) = start(machine, &config)?;
         let (stopped, stop) = oneshot::channel();
         let hurry = CancellationToken::new();
-        let watch = watch(signals, args, daemon.offers(), stopped, hurry.clone());
+        let watch = watch(
+            signals,
+            args,
+            daemon.offers(),
+            Arc::clone(&manager),
+            stopped,
+            hurry.clone(),
+        );
         let watching = AbortOnDropHandle::new(tokio::spawn(watch));
+        let daemon = shown_to(&manager, daemon);
+        manager.tell(Told::Ready);
         daemon
             .run(
                 async { stop.await.unwrap_or("its signals are lost") },
@@ -54,12 +65,22 @@ pub(super) fn run<H>(
     served.map(|()| ExitCode::SUCCESS)
 }
 
+/// Has the daemon show its life to the manager, where that asks for it.
+fn shown_to(manager: &Arc<Manager>, daemon: Daemon) -> Daemon {
+    let Some(every) = manager.alive_interval() else {
+        return daemon;
+    };
+    let manager = Arc::clone(manager);
+    daemon.showing_life(every, move || manager.tell(Told::Alive))
+}
+
 /// Acts on each signal: the first to stop begins the orderly stop, a second one skips its waits.
 #[expect(clippy::infinite_loop, reason = "it is aborted with the daemon")]
 async fn watch(
     mut signals: Signals,
     args: ConfigArgs,
     offers: Offers,
+    manager: Arc<Manager>,
     stopped: oneshot::Sender<&'static str>,
     hurry: CancellationToken,
 ) {
@@ -67,6 +88,7 @@ async fn watch(
     loop {
         match (signals.next().await, stopped.take()) {
             (Signal::Stop(name), Some(stopped)) => {
+                manager.tell(Told::Stopping);
                 if stopped.send(name).is_err() {
                     tracing::debug!("the daemon had stopped before the signal");
                 }
@@ -74,7 +96,15 @@ async fn watch(
             (Signal::Stop(_), None) => hurry.cancel(),
             (Signal::Reload, waiting) => {
                 stopped = waiting;
+                // A manager that waits for the end would take the word for a new life.
+                let told = stopped.is_some();
+                if told {
+                    manager.tell(Told::Reloading);
+                }
                 reload(&args, &offers);
+                if told {
+                    manager.tell(Told::Ready);
+                }
             }
         }
     }

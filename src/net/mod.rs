@@ -12,5 +12,5 @@ mod reconnect;
 
 pub use accept::Access;
 pub use dial::{DialError, Dialled, Target, TargetError};
-pub use io_thread::IoThread;
+pub use io_thread::{IoThread, Pulse};
 pub use link::{Link, LinkError, socket_config};

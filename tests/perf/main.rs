@@ -1,6 +1,6 @@
 //! Speed and size, side by side with a floor measured in the same run. Prints a table; exits with 1 where a goal is missed.
 //!
-//! `cargo bench --locked --bench perf [-- AREA…]` with the areas `bash`, `files`, `search`. The binary measured is the
+//! `cargo bench --locked --bench perf [-- AREA…]` with the areas `bash`, `files`, `search`; `soak` runs alone. The binary measured is the
 //! one of the bench profile, that is a release build.
 
 #![expect(
@@ -19,6 +19,7 @@ mod files;
 mod raw;
 mod search;
 mod server;
+mod soak;
 mod table;
 
 use table::Table;
@@ -28,6 +29,9 @@ fn main() {
         .skip(1)
         .filter(|arg| !arg.starts_with("--"))
         .collect();
+    if asked.first().is_some_and(|area| area == "soak") {
+        std::process::exit(soak::run(asked.get(1)));
+    }
     let wanted = |area: &str| asked.is_empty() || asked.iter().any(|name| name == area);
     let mut table = Table::default();
     if wanted("bash") {
