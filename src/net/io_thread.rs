@@ -126,3 +126,39 @@ impl IoThread {
         (&mut self.ended).await.map_err(io::Error::other)?
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thread_that_hangs_gives_no_sign_of_life_until_it_goes_on() {
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let thread = IoThread::start(move || async move {
+            tokio::task::yield_now().await;
+            wait.recv().unwrap();
+            std::future::pending().await
+        });
+        let pulse = thread.as_ref().unwrap().pulse();
+        // The first question may have come before it hung.
+        let beat = || timeout(Duration::from_millis(200), pulse.beat());
+        let answers = [beat().await, beat().await, beat().await];
+        assert!(
+            answers.iter().any(|answer| answer != &Ok(true)),
+            "{answers:?}"
+        );
+        assert!(answers[2] != Ok(true), "{answers:?}");
+        go_on.send(()).unwrap();
+        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        while beat().await != Ok(true) {
+            assert!(
+                tokio::time::Instant::now() < until,
+                "it never answers again"
+            );
+        }
+    }
+}

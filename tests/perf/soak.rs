@@ -488,7 +488,7 @@ impl<'a> Worker<'a> {
                     .then_some(())
                     .ok_or_else(|| format!("not cancelled: {result:?}"))
             }
-            _ => check(&self.call("list_files", json!({}))?.0, "file0.rs\n"),
+            _ => check(&self.call("list_files", json!({}))?.0, ".bma/\nfile0.rs\n"),
         }
     }
 
