@@ -5,6 +5,7 @@ mod alive;
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::dispatch::{Facts, Harnesses, Hub, Rooms, ToolPolicy, Toolbox, offer};
+use crate::health::Phase;
 use crate::limits::Limits;
 use crate::net::{Access, IoThread, Target};
 use crate::process::{ProcessConfig, Processes};
@@ -79,6 +81,19 @@ impl Machine {
     /// Returns what would be advertised under a policy.
     pub fn offer(&self, policy: &ToolPolicy) -> CapabilitiesUpdate {
         offer(policy, &self.facts, &self.limits)
+    }
+
+    /// Returns the shell's absolute path, where there is one.
+    pub fn shell(&self) -> Option<&Path> {
+        self.facts.processes.shell()
+    }
+
+    /// Runs the login shell once and returns how long its environment took.
+    ///
+    /// # Errors
+    /// There is no shell, or its start-up files fail or hang.
+    pub async fn login_time(&self) -> io::Result<Duration> {
+        self.facts.processes.login_time().await
     }
 
     fn hub(
@@ -209,6 +224,11 @@ impl Daemon {
         self
     }
 
+    /// Returns the hub, to be looked at while the daemon runs.
+    pub fn hub(&self) -> Hub {
+        self.hub.clone()
+    }
+
     /// Serves until `stop`, whose reason is told to the harnesses, then stops in order; `hurry` shortens that.
     ///
     /// # Errors
@@ -243,6 +263,7 @@ impl Daemon {
             }
         };
         let life = alive::prove(self.alive, connections.pulse());
+        self.hub.health().set_phase(Phase::Serving);
         let reason = tokio::select! {
             reason = stop => reason,
             failed = connections.ended() => return failed,

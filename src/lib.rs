@@ -38,12 +38,15 @@
 //!
 //! `tests/it/tidy.rs` holds these.
 
+pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod dispatch;
 pub mod harness;
+pub mod health;
 pub mod limits;
+pub mod metrics;
 pub mod net;
 pub mod process;
 pub mod progress;

@@ -57,6 +57,14 @@ pub struct Limits {
     pub session_ttl: Duration,
     /// Ping interval; a peer silent for two of them is dead (protocol section 7).
     pub heartbeat: Duration,
+    /// Connections of the admin port at one time; where it is full, the oldest is dropped, which a slow client is.
+    pub admin_connections: usize,
+    /// Longest head of a request to the admin port; the rest of a request is not read.
+    pub admin_head_bytes: usize,
+    /// Time for one request to the admin port and its answer, and for the question of `healthcheck`.
+    pub admin_timeout: Duration,
+    /// How long the workspace may take to answer before `/readyz` says that it does not (a hung mount).
+    pub workspace_check: Duration,
     /// Pause after a connection could not be accepted.
     pub accept_pause: Duration,
     /// First bound of the pause before a harness is dialled again; it doubles (protocol section 7).
@@ -212,6 +220,10 @@ impl Default for Limits {
             max_early_cancels: 1_000,
             session_ttl: Duration::from_mins(10),
             heartbeat: Duration::from_secs(15),
+            admin_connections: 16,
+            admin_head_bytes: 8 * KIB,
+            admin_timeout: Duration::from_secs(3),
+            workspace_check: Duration::from_millis(500),
             accept_pause: Duration::from_millis(100),
             redial_first: Duration::from_millis(500),
             redial_most: Duration::from_secs(30),

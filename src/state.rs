@@ -5,7 +5,7 @@
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
@@ -17,7 +17,7 @@ const MAX_KEY_BYTES: u64 = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The directory cannot be made or entered.
-    #[error("the state directory `{}` cannot be used; name another with --state-dir", path.display())]
+    #[error("the state directory `{}` cannot be used; name another with --state-dir, or give the key by BMA_ENVIRONMENT_KEY or --key-file", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -89,6 +89,11 @@ impl StateDir {
         }
     }
 
+    /// Returns where the key is.
+    pub fn key_path(&self) -> PathBuf {
+        key_path(&self.path)
+    }
+
     /// Returns the key, making a random one on the first start.
     ///
     /// # Errors
@@ -132,6 +137,14 @@ fn private() -> OpenOptions {
 /// Returns where the key of a state directory is.
 pub fn key_path(state_dir: &Path) -> PathBuf {
     state_dir.join("key")
+}
+
+/// Returns the mode of a key file that others than its owner may read or write.
+///
+/// What cannot be looked at counts as private; reading it will say why.
+pub fn wide_mode(path: &Path) -> Option<u32> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o7777;
+    (mode & 0o077 != 0).then_some(mode)
 }
 
 /// Reads a key; white space around it is not part of it.

@@ -5,6 +5,9 @@ mod lines;
 use std::io;
 
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, reload};
 
 pub use lines::LogGuard;
 
@@ -51,20 +54,34 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
+/// Changes what is logged while the process runs.
+#[derive(Debug, Clone)]
+pub struct LevelHandle(reload::Handle<LevelFilter, Registry>);
+
+impl LevelHandle {
+    /// Logs from a level on.
+    pub fn set(&self, level: LogLevel) {
+        if let Err(error) = self.0.modify(|filter| *filter = level.into()) {
+            tracing::error!(%error, "the level of the log could not be changed");
+        }
+    }
+}
+
 /// Starts logging for the process. A second call changes nothing.
 ///
 /// # Errors
 /// The thread that writes cannot be started.
-pub fn init(format: LogFormat, level: LogLevel) -> io::Result<LogGuard> {
+pub fn init(format: LogFormat, level: LogLevel) -> io::Result<(LogGuard, LevelHandle)> {
     let (lines, guard) = lines::start()?;
-    let builder = tracing_subscriber::fmt()
+    let (filter, handle) = reload::Layer::new(LevelFilter::from(level));
+    let layer = tracing_subscriber::fmt::layer()
         .with_writer(move || lines.clone())
-        .with_max_level(LevelFilter::from(level))
         .with_target(false)
         .with_ansi(false);
+    let registry = tracing_subscriber::registry().with(filter);
     let set = match format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => registry.with(layer).try_init(),
+        LogFormat::Json => registry.with(layer.json().flatten_event(true)).try_init(),
     };
     if let Err(error) = set {
         tracing::debug!(%error, "logging was started before");
@@ -77,7 +94,7 @@ pub fn init(format: LogFormat, level: LogLevel) -> io::Result<LogGuard> {
             .unwrap_or_default();
         tracing::error!(at, "a panic was caught");
     }));
-    Ok(guard)
+    Ok((guard, LevelHandle(handle)))
 }
 
 /// Spells an error with all its causes, each text once.

@@ -99,6 +99,7 @@ async fn call(
         input,
         deadline_ms: args.deadline_ms,
         permission: None,
+        traceparent: None,
     };
     harness.send(&message.into()).await?;
     let result = result(&mut harness, &session_id, &tool_call_id, &spinner).await?;

@@ -87,11 +87,30 @@ pub(super) fn key_and_state(
         || StateDir::open(&state_dir(config.state_dir.as_ref(), workspace)?).map_err(Failure::from);
     match &config.key {
         KeySource::None => Ok((None, None)),
-        KeySource::File(path) => Ok((Some(state::read_key(path)?), None)),
+        KeySource::File(path) => {
+            warn_of_wide_mode(path);
+            Ok((Some(state::read_key(path)?), None))
+        }
         KeySource::Default => match key_of_environment()? {
             Some(key) => Ok((Some(key), None)),
-            None => open().and_then(|dir| Ok((Some(dir.key()?), Some(dir)))),
+            None => {
+                let dir = open()?;
+                let key = dir.key()?;
+                warn_of_wide_mode(&dir.key_path());
+                Ok((Some(key), Some(dir)))
+            }
         },
+    }
+}
+
+/// Says in the log where others than the executor's user can read the key.
+pub(super) fn warn_of_wide_mode(file: &Path) {
+    if let Some(mode) = state::wide_mode(file) {
+        let mode = format!("{mode:04o}");
+        tracing::warn!(
+            mode,
+            "the key file may be read by others; set its mode to 0600"
+        );
     }
 }
 
@@ -124,4 +143,37 @@ pub(super) fn key_of_environment() -> Result<Option<String>, Failure> {
             "{KEY_VARIABLE} must be 16 to 4096 visible ASCII characters"
         ))
     })
+}
+
+/// Returns the time zone that the environment names.
+pub(super) fn time_zone() -> Option<String> {
+    variable("TZ").map(|name| name.to_string_lossy().into_owned())
+}
+
+/// Returns a limit of this process's control group, or of the whole machine where it is its root.
+pub(super) fn limit_of_group(name: &str) -> Option<u64> {
+    let groups = kernel_text("/proc/self/cgroup")?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let own = Path::new("/sys/fs/cgroup").join(own.trim_start_matches('/'));
+    // A container may see its own group as the root.
+    let read = |group: &Path| kernel_text(group.join(name))?.trim().parse().ok();
+    read(&own).or_else(|| read(Path::new("/sys/fs/cgroup")))
+}
+
+/// Returns how many bytes of memory the machine can still give.
+pub(super) fn available_memory() -> Option<u64> {
+    let text = kernel_text("/proc/meminfo")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "these are the kernel's words about this process, not a workspace's"
+)]
+fn kernel_text(path: impl AsRef<Path>) -> Option<String> {
+    std::fs::read_to_string(path).ok()
 }

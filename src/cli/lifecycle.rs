@@ -1,5 +1,6 @@
 //! The life of a daemon process, whichever way harnesses meet it: guarded, configured, stopped by signals.
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Failure;
 use super::host::{self, ConfigArgs};
-use crate::config::Config;
+use crate::admin::{AdminPort, AdminThread};
+use crate::config::{Config, Key, changed};
 use crate::daemon::{Daemon, Machine, Offers};
 use crate::process::{self, Manager, Told};
 use crate::shutdown::{Signal, Signals};
-use crate::telemetry;
+use crate::telemetry::{self, LevelHandle};
 
 /// Runs what `start` makes until a signal says to stop. What `start` returns beside the daemon is held as long.
 ///
@@ -32,18 +34,26 @@ pub(super) fn run<H>(
     process::protect_self()?;
     let manager = Arc::new(Manager::take(&mut environment)?);
     let config = Config::new(args.settings()?)?;
-    let _log = telemetry::init(config.log_format, config.log_level)?;
+    let (_log, level) = telemetry::init(config.log_format, config.log_level)?;
+    let admin = config.admin.map(AdminPort::bind).transpose()?;
     let machine = Machine::probe(&config, environment, host::user())?;
     let runtime = super::runtime()?;
     let served = runtime.block_on(async {
         let signals = Signals::new()?;
         let (daemon, held) = start(machine, &config)?;
+        let admin = admin.map(|port| serve_admin(port, &daemon, &config));
+        let admin = admin.transpose()?;
         let (stopped, stop) = oneshot::channel();
         let hurry = CancellationToken::new();
+        let reload = Reload {
+            args,
+            in_force: config.clone(),
+            offers: daemon.offers(),
+            level,
+        };
         let watch = watch(
             signals,
-            args,
-            daemon.offers(),
+            reload,
             Arc::clone(&manager),
             stopped,
             hurry.clone(),
@@ -57,7 +67,7 @@ pub(super) fn run<H>(
                 hurry,
             )
             .await?;
-        drop((watching, held));
+        drop((watching, held, admin));
         Ok::<_, Failure>(())
     });
     // A job that hangs in the kernel must not hold up the exit.
@@ -78,8 +88,7 @@ fn shown_to(manager: &Arc<Manager>, daemon: Daemon) -> Daemon {
 #[expect(clippy::infinite_loop, reason = "it is aborted with the daemon")]
 async fn watch(
     mut signals: Signals,
-    args: ConfigArgs,
-    offers: Offers,
+    mut reload: Reload,
     manager: Arc<Manager>,
     stopped: oneshot::Sender<&'static str>,
     hurry: CancellationToken,
@@ -101,7 +110,7 @@ async fn watch(
                 if told {
                     manager.tell(Told::Reloading);
                 }
-                reload(&args, &offers);
+                reload.again();
                 if told {
                     manager.tell(Told::Ready);
                 }
@@ -110,21 +119,59 @@ async fn watch(
     }
 }
 
-/// Reads the configuration file again. What is wrong with it is logged, and the old settings stay.
-fn reload(args: &ConfigArgs, offers: &Offers) {
-    match args
-        .settings()
-        .and_then(|settings| Ok(Config::new(settings)?))
-    {
-        Ok(config) => {
-            offers.set(&config.tools);
+fn serve_admin(port: AdminPort, daemon: &Daemon, config: &Config) -> io::Result<AdminThread> {
+    let address = port.address();
+    let thread = port.start(daemon.hub(), &Arc::new(config.limits.clone()))?;
+    tracing::info!(%address, "the admin port answers");
+    Ok(thread)
+}
+
+/// What SIGHUP reads again and changes.
+struct Reload {
+    args: ConfigArgs,
+    in_force: Config,
+    offers: Offers,
+    level: LevelHandle,
+}
+
+impl Reload {
+    /// Reads the configuration file again. What is wrong with it is logged, and the old settings stay.
+    fn again(&mut self) {
+        let read = self.args.settings();
+        match read.and_then(|settings| Ok(Config::new(settings)?)) {
+            Ok(config) => self.take(config),
+            Err(failure) => tracing::error!(
+                reason = failure.sentence,
+                "the configuration was not reloaded"
+            ),
+        }
+    }
+
+    /// Takes what a running daemon can take, and says by key what it has taken and what it has not.
+    fn take(&mut self, config: Config) {
+        let (taken, kept): (Vec<&Key>, Vec<&Key>) = changed(&self.in_force, &config)
+            .into_iter()
+            .partition(|key| key.reloads);
+        self.offers.set(&config.tools);
+        self.level.set(config.log_level);
+        self.in_force.tools = config.tools;
+        self.in_force.log_level = config.log_level;
+        let names = |keys: &[&Key]| {
+            let names: Vec<_> = keys.iter().map(|key| key.name).collect();
+            names.join(", ")
+        };
+        if taken.is_empty() {
             tracing::info!(
-                "the configuration was read again: `disable` and `read_only` are in force, the rest needs a restart"
+                "the configuration was read again; nothing is different that can be changed now"
+            );
+        } else {
+            tracing::info!(changed = names(&taken), "the configuration was read again");
+        }
+        if !kept.is_empty() {
+            tracing::warn!(
+                keys = names(&kept),
+                "these settings are different now and need a restart; the old values stay in force"
             );
         }
-        Err(failure) => tracing::error!(
-            reason = failure.sentence,
-            "the configuration was not reloaded"
-        ),
     }
 }

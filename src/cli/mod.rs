@@ -1,9 +1,12 @@
 //! The command line: the only room that prints, exits and reads the environment.
 
 mod call;
+mod config;
 mod connect;
 mod demo;
 mod describe;
+mod doctor;
+mod healthcheck;
 mod host;
 mod lifecycle;
 mod manual;
@@ -13,7 +16,7 @@ mod serve;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::config::ConfigError;
 use crate::telemetry::chain;
@@ -37,6 +40,12 @@ enum Command {
     Call(call::Args),
     /// Print what would be advertised, as JSON
     Describe(host::ConfigArgs),
+    /// Print the settings in force, as TOML, each with where it comes from
+    Config(host::ConfigArgs),
+    /// Look for what the executor needs on this machine, and say how to get what is missing
+    Doctor(doctor::Args),
+    /// Ask a running executor whether it lives; exit status 0 or 1
+    Healthcheck(healthcheck::Args),
     /// Start an executor over a scratch workspace and drive every tool once
     Demo,
     /// Print a completion script
@@ -109,6 +118,7 @@ impl From<crate::net::TargetError> for Failure {
 }
 
 failure_from!(
+    crate::admin::AdminError,
     crate::daemon::StartError,
     crate::state::StateError,
     std::io::Error
@@ -116,11 +126,21 @@ failure_from!(
 
 /// Runs the command that the arguments ask for.
 pub fn run() -> ExitCode {
-    let done = match Cli::parse().command {
+    let mut command = Cli::command();
+    let matches = command.get_matches_mut();
+    let cli =
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+    let done = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Connect(args) => connect::run(args),
         Command::Call(args) => call::run(&args),
         Command::Describe(args) => describe::run(&args),
+        Command::Config(args) => match (command.find_subcommand("config"), matches.subcommand()) {
+            (Some(command), Some((_, matches))) => config::run(&args, command, matches),
+            _ => Err(Failure::usage("the arguments of `config` are lost")),
+        },
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Healthcheck(args) => healthcheck::run(&args),
         Command::Demo => demo::run(),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),

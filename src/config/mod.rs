@@ -1,5 +1,6 @@
 //! One validated configuration, from flags, environment and file in this order of strength.
 
+mod keys;
 mod values;
 
 use std::collections::BTreeSet;
@@ -13,7 +14,10 @@ use crate::dispatch::{Tool, ToolPolicy};
 use crate::limits::Limits;
 use crate::process::Background;
 use crate::telemetry::{LogFormat, LogLevel};
-use values::{duration, limits, parse_duration, parse_tool, tools};
+pub use keys::{KEYS, Key, changed};
+use values::{
+    address, duration, limits, parse_address, parse_count, parse_duration, parse_tool, tools,
+};
 
 /// What can be set; every member is optional, since another source may give it.
 ///
@@ -26,8 +30,16 @@ pub struct Settings {
     #[arg(long, value_name = "DIR", env = "BMA_EXECUTOR_WORKSPACE")]
     pub workspace: Option<PathBuf>,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8787]
-    #[arg(long, value_name = "ADDR", env = "BMA_EXECUTOR_LISTEN")]
+    #[arg(long, value_name = "ADDR", env = "BMA_EXECUTOR_LISTEN", value_parser = parse_address)]
+    #[serde(deserialize_with = "address")]
     pub listen: Option<SocketAddr>,
+    /// Address of `/livez`, `/readyz` and `/metrics`; port 0 takes a free one, which the log tells [default: off]
+    #[arg(long, value_name = "ADDR", env = "BMA_EXECUTOR_ADMIN_LISTEN", value_parser = parse_address)]
+    #[serde(deserialize_with = "address")]
+    pub admin_listen: Option<SocketAddr>,
+    /// Let the admin port be on an address other than loopback; it asks for no key
+    #[arg(long, env = "BMA_EXECUTOR_ADMIN_EXPOSE", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub admin_expose: Option<bool>,
     /// File with the bearer key [default: `BMA_ENVIRONMENT_KEY`, else a key made in the state directory]
     #[arg(
         long,
@@ -71,7 +83,7 @@ pub struct Settings {
     #[arg(long, env = "BMA_EXECUTOR_READ_ONLY", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub read_only: Option<bool>,
     /// Calls that may run at one time [default: 256]
-    #[arg(long, value_name = "N", env = "BMA_EXECUTOR_MAX_CONCURRENT_CALLS")]
+    #[arg(long, value_name = "N", env = "BMA_EXECUTOR_MAX_CONCURRENT_CALLS", value_parser = parse_count)]
     pub max_concurrent_calls: Option<usize>,
     /// How long a session without a connection lives, as in 10m [default: 10m]
     #[arg(long, value_name = "TIME", env = "BMA_EXECUTOR_SESSION_TTL", value_parser = parse_duration)]
@@ -108,6 +120,10 @@ pub struct Config {
     pub workspace: PathBuf,
     /// Where to listen.
     pub listen: SocketAddr,
+    /// Where the admin port is, if anywhere.
+    pub admin: Option<SocketAddr>,
+    /// Whether the admin port may be on an address other than loopback.
+    pub admin_expose: bool,
     /// Where the key comes from.
     pub key: KeySource,
     /// Origins that are let in.
@@ -150,22 +166,26 @@ pub enum KeySource {
 #[error("{0}")]
 pub struct ConfigError(String);
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the configuration file is the operator's, not a workspace's"
+)]
+fn read(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|error| {
+        ConfigError(format!(
+            "the configuration file `{}` cannot be read: {error}",
+            path.display()
+        ))
+    })
+}
+
 impl Settings {
     /// Reads a configuration file.
     ///
     /// # Errors
     /// [`ConfigError`] names the file, the line and the key.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the configuration file is the operator's, not a workspace's"
-    )]
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            ConfigError(format!(
-                "the configuration file `{}` cannot be read: {error}",
-                path.display()
-            ))
-        })?;
+        let text = read(path)?;
         let wrong = |line: usize, what: String| {
             let what = what.replace('\n', " ");
             ConfigError(format!(
@@ -190,6 +210,16 @@ impl Settings {
         })
     }
 
+    /// Returns the names that a configuration file sets.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where the file cannot be used.
+    pub fn set_in_file(path: &Path) -> Result<BTreeSet<String>, ConfigError> {
+        let keys: toml::Table = toml::from_str(&read(path)?)
+            .map_err(|error| ConfigError(error.message().to_owned()))?;
+        Ok(keys.into_iter().map(|(key, _)| key).collect())
+    }
+
     /// Fills what is not set from a weaker source.
     #[must_use]
     pub fn or(self, weaker: Self) -> Self {
@@ -197,6 +227,8 @@ impl Settings {
         Self {
             workspace: self.workspace.or(weaker.workspace),
             listen: self.listen.or(weaker.listen),
+            admin_listen: self.admin_listen.or(weaker.admin_listen),
+            admin_expose: self.admin_expose.or(weaker.admin_expose),
             // A key file set by the stronger source overrides a `no_key` of the weaker one, and the reverse.
             no_key: self.no_key.or(if self.key_file.is_some() {
                 None
@@ -265,9 +297,20 @@ impl Config {
             (false, Some(file)) => KeySource::File(file),
             (false, None) => KeySource::Default,
         };
+        let admin_expose = settings.admin_expose.unwrap_or(false);
+        if let Some(admin) = settings.admin_listen
+            && !admin.ip().is_loopback()
+            && !admin_expose
+        {
+            return Err(ConfigError(format!(
+                "`admin_listen` is {admin}, expected a loopback address: the admin port asks for no key; set `admin_expose` where its network is trusted"
+            )));
+        }
         Ok(Self {
             workspace: settings.workspace.unwrap_or_else(|| PathBuf::from(".")),
             listen,
+            admin: settings.admin_listen,
+            admin_expose,
             key,
             allowed_origins: settings.allow_origin,
             harness_url: settings.harness_url,

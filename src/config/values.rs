@@ -1,5 +1,6 @@
 //! The values of settings: how they are spelled, and what they may be.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize as _, Deserializer};
@@ -73,7 +74,7 @@ fn in_range(key: &str, value: usize, least: usize, most: usize) -> Result<usize,
     )))
 }
 
-fn spell(duration: Duration) -> String {
+pub(super) fn spell(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
 
@@ -89,6 +90,25 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(
     parse_duration(&text)
         .map(Some)
         .map_err(|expected| serde::de::Error::custom(format!("`{text}`: {expected}")))
+}
+
+pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_invalid| "expected an address with its port, as in 127.0.0.1:8787".to_owned())
+}
+
+pub(super) fn address<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_address(&text)
+        .map(Some)
+        .map_err(|expected| serde::de::Error::custom(format!("`{text}`: {expected}")))
+}
+
+pub(super) fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse()
+        .map_err(|_invalid| "expected a whole number".to_owned())
 }
 
 pub(super) fn parse_tool(name: &str) -> Result<Tool, String> {

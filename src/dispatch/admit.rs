@@ -28,6 +28,7 @@ impl Connection {
         let mut state = hub.state();
         let refuse = |code, message: String, retry: Option<Duration>| {
             let answer = Answer::failed(code, message).retry_after(retry);
+            hub.note_refused(&call, &answer, received.elapsed());
             let result = answer.into_result(call.session_id.clone(), call.tool_call_id.clone());
             self.outbox().control(result);
         };
@@ -53,6 +54,7 @@ impl Connection {
             Admission::Attached => return,
             Admission::Finished(kept) => return hub.send_again(&self.peer, &call, &kept),
             Admission::Conflict => {
+                hub.metrics().refused(ErrorCode::DuplicateCallId);
                 return self
                     .outbox()
                     .control(duplicate(call.session_id, call.tool_call_id));

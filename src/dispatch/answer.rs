@@ -2,7 +2,9 @@
 
 use crate::stop::StopCause;
 use crate::tools::ToolOutput;
-use crate::wire::{ContentBlock, ErrorBody, ErrorCode, Outcome, SessionId, ToolCallId, ToolResult};
+use crate::wire::{
+    ContentBlock, Details, ErrorBody, ErrorCode, Outcome, SessionId, ToolCallId, ToolResult,
+};
 
 use super::Tool;
 
@@ -14,6 +16,7 @@ pub(super) struct Answer {
     content: Vec<ContentBlock>,
     error: Option<ErrorBody>,
     details: Option<serde_json::Value>,
+    cause: Option<&'static str>,
 }
 
 impl Answer {
@@ -30,6 +33,7 @@ impl Answer {
                 retry_after_ms: None,
             }),
             details: None,
+            cause: None,
         }
     }
 
@@ -45,6 +49,10 @@ impl Answer {
 
     /// The tool returned.
     pub(super) fn from_output(tool: Tool, output: ToolOutput) -> Self {
+        let cause = match &output.details {
+            Some(Details::Bash(bash)) => Some(bash.cause.name()),
+            _ => None,
+        };
         let details = output.details.and_then(|details| {
             serde_json::to_value(details)
                 .inspect_err(|error| tracing::error!(%error, tool = tool.name(), "details could not be encoded"))
@@ -52,13 +60,15 @@ impl Answer {
         });
         let mut content = output.content;
         content.retain(|block| !matches!(block, ContentBlock::Text { text } if text.is_empty()));
-        if let Some(cause) = output.stopped {
-            return Self::stopped(
-                cause,
+        if let Some(stop) = output.stopped {
+            let mut stopped = Self::stopped(
+                stop,
                 content,
                 details,
                 "before it was done; what there was of it is above",
             );
+            stopped.cause = cause;
+            return stopped;
         }
         if content.is_empty() {
             content.push(ContentBlock::text("(no output)"));
@@ -69,6 +79,7 @@ impl Answer {
             content,
             error: None,
             details,
+            cause,
         }
     }
 
@@ -117,6 +128,7 @@ impl Answer {
                 retry_after_ms: None,
             }),
             details,
+            cause: None,
         }
     }
 
@@ -132,6 +144,19 @@ impl Answer {
         self.outcome
     }
 
+    pub(super) fn is_error(&self) -> bool {
+        self.is_error
+    }
+
+    pub(super) fn code(&self) -> Option<ErrorCode> {
+        self.error.as_ref().map(|error| error.code)
+    }
+
+    /// Returns why a command ended.
+    pub(super) fn cause(&self) -> Option<&'static str> {
+        self.cause
+    }
+
     pub(super) fn into_result(self, session_id: SessionId, tool_call_id: ToolCallId) -> ToolResult {
         let Self {
             outcome,
@@ -139,6 +164,7 @@ impl Answer {
             content,
             error,
             details,
+            cause: _,
         } = self;
         ToolResult {
             session_id,

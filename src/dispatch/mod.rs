@@ -13,6 +13,7 @@ mod capabilities;
 mod close;
 mod deliver;
 mod hold;
+mod observe;
 mod outbox;
 mod receive;
 mod registry;
@@ -31,10 +32,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
 pub use capabilities::{Facts, ToolPolicy, offer};
+pub use observe::Amounts;
 pub use outbox::{CloseFrame, Outbox, Outgoing, Receipt};
 pub use toolbox::{BuiltIn, Run, Tool, ToolInput, Toolbox};
 
+use crate::health::Health;
 use crate::limits::Limits;
+use crate::metrics::Metrics;
 use crate::process::Processes;
 use crate::wire::{AdvertisedLimits, CapabilitiesUpdate, ExecutorInfo, Hello, SessionId};
 use crate::workspace::Workspace;
@@ -82,6 +86,8 @@ struct Inner {
     workers: Handle,
     /// Bytes of all kept results.
     kept_bytes: Arc<AtomicUsize>,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
 }
 
 #[derive(Debug)]
@@ -154,6 +160,11 @@ impl Connection {
         self.peer.heartbeat.subscribe()
     }
 
+    /// Returns the counters of the daemon.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        self.hub.metrics()
+    }
+
     /// Returns whether a valid message has come, as it changes.
     pub fn heard(&self) -> Heard {
         self.peer.heard.clone()
@@ -213,6 +224,8 @@ impl Hub {
             calls: TaskTracker::new(),
             workers: Handle::current(),
             kept_bytes: Arc::default(),
+            metrics: Arc::new(Metrics::new(Tool::ALL.len())),
+            health: Arc::default(),
         })))
     }
 
@@ -248,6 +261,7 @@ impl Hub {
             peer.outbox.close(1001, "the executor stops");
         }
         drop(state);
+        self.0.metrics.connections.add(1);
         Connection {
             hub: self.clone(),
             id,

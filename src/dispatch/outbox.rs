@@ -12,6 +12,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::limits::Limits;
+use crate::metrics::Metrics;
 use crate::progress::ProgressSink;
 use crate::wire::{OutputStream, SessionId, ToHarness, ToolCallId, ToolProgress, encode};
 
@@ -227,6 +228,7 @@ pub(super) struct CallProgress<F> {
     session_id: SessionId,
     tool_call_id: ToolCallId,
     lane: Arc<CallLane>,
+    metrics: Arc<Metrics>,
     outbox: F,
 }
 
@@ -245,12 +247,14 @@ impl<F: Fn() -> Option<Arc<Outbox>> + Send + Sync> CallProgress<F> {
         session_id: SessionId,
         tool_call_id: ToolCallId,
         end: &ProgressEnd,
+        metrics: Arc<Metrics>,
         outbox: F,
     ) -> Self {
         Self {
             session_id,
             tool_call_id,
             lane: Arc::clone(&end.0),
+            metrics,
             outbox,
         }
     }
@@ -276,6 +280,11 @@ impl<F: Fn() -> Option<Arc<Outbox>> + Send + Sync> ProgressSink for CallProgress
         };
         let room = lane.queued.load(Ordering::Relaxed) < QUEUED_PER_CALL;
         let taken = room && (self.outbox)().is_some_and(|outbox| outbox.progress(progress, lane));
+        // What was dropped before is in `dropped` again, and has been counted.
+        let new = dropped_bytes + if taken { 0 } else { bytes };
+        if new > 0 {
+            self.metrics.dropped_progress_bytes.add(new);
+        }
         if !taken {
             lane.dropped.fetch_add(dropped + bytes, Ordering::Relaxed);
         }

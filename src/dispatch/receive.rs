@@ -41,7 +41,8 @@ impl Connection {
             }
             Ok(ToExecutor::ResultAck(ack)) => self.hub.acknowledge(self.id, &ack),
             Err(Refusal::Frame(error)) => {
-                tracing::warn!(code = ?error.code, "a message was refused");
+                self.hub.metrics().refused(error.code);
+                tracing::warn!(code = error.code.name(), "a message was refused");
                 self.outbox().control(error);
             }
             Err(Refusal::Call {
@@ -49,7 +50,6 @@ impl Connection {
                 tool_call_id,
                 message,
             }) => {
-                tracing::warn!(session = %session_id, call = %tool_call_id, "a call was refused as invalid");
                 let state = self.hub.state();
                 let known = state
                     .sessions
@@ -57,11 +57,14 @@ impl Connection {
                     .is_some_and(|session| session.registry.knows(&tool_call_id));
                 drop(state);
                 if known {
+                    self.hub.metrics().refused(ErrorCode::DuplicateCallId);
+                    tracing::warn!(session = %session_id, call = %tool_call_id, "a call was refused: its id is taken");
                     // The id's own result must stay the only one.
                     self.outbox()
                         .control(super::admit::duplicate(session_id, tool_call_id));
                 } else {
                     let answer = Answer::failed(ErrorCode::InvalidInput, message);
+                    self.hub.note_invalid(&session_id, &tool_call_id, &answer);
                     self.outbox()
                         .control(answer.into_result(session_id, tool_call_id));
                 }

@@ -9,13 +9,16 @@ use tokio::time::{Instant as TokioInstant, sleep_until};
 
 use super::Hub;
 use super::answer::Answer;
+use super::observe::Ended;
 use super::outbox::{CallProgress, ProgressEnd};
 use super::toolbox::{Tool, ToolInput};
 use crate::process::SessionProcesses;
 use crate::progress::Progress;
 use crate::stop::{Stop, StopCause};
 use crate::tools::{Ctx, ToolOutput};
-use crate::wire::{CapabilitiesUpdate, Decision, ErrorCode, SessionId, ToolCall, ToolCallId};
+use crate::wire::{
+    CapabilitiesUpdate, Decision, ErrorCode, SessionId, ToolCall, ToolCallId, TraceParent,
+};
 use crate::workspace::Workspace;
 
 /// What the call's session lends it.
@@ -41,10 +44,13 @@ pub(super) struct Ticket {
     hub: Hub,
     session_id: SessionId,
     tool_call_id: ToolCallId,
-    tool: String,
+    tool: Option<Tool>,
+    trace: Option<TraceParent>,
     stop: Stop,
     progress_end: ProgressEnd,
     received: Instant,
+    /// When its work began.
+    begun: Option<Instant>,
     slot: Option<OwnedSemaphorePermit>,
 }
 
@@ -60,25 +66,25 @@ impl Ticket {
             hub,
             session_id: call.session_id.clone(),
             tool_call_id: call.tool_call_id.clone(),
-            // Only a known name reaches the log: an unknown one is the peer's text.
-            tool: Tool::from_name(&call.name)
-                .map_or("unknown", Tool::name)
-                .to_owned(),
+            tool: Tool::from_name(&call.name),
+            trace: call.traceparent.clone(),
             stop,
             progress_end: ProgressEnd::default(),
             received,
+            begun: None,
             slot: Some(slot),
         }
     }
 
     /// Runs the call and answers it.
     pub(super) async fn run(
-        self,
+        mut self,
         call: ToolCall,
         work: Work,
         offer: &CapabilitiesUpdate,
         deadline: Deadline,
     ) {
+        self.begun = Some(Instant::now());
         let answer = match (prepare(call, offer), self.stop.cause()) {
             (Err(refused), _) => refused,
             (Ok(_), Some(cause)) => Answer::stopped_before(cause),
@@ -100,6 +106,7 @@ impl Ticket {
             self.session_id.clone(),
             self.tool_call_id.clone(),
             &self.progress_end,
+            Arc::clone(self.hub.metrics()),
             outbox,
         );
         let ctx = Ctx {
@@ -131,19 +138,25 @@ impl Ticket {
     fn send(&mut self, answer: Answer) {
         let Some(slot) = self.slot.take() else { return };
         self.progress_end.end();
-        let outcome = answer.outcome();
+        let (outcome, is_error) = (answer.outcome(), answer.is_error());
+        let (error, cause) = (answer.code(), answer.cause());
         let result = answer.into_result(self.session_id.clone(), self.tool_call_id.clone());
         let bytes = self.hub.deliver(result);
         drop(slot);
-        tracing::info!(
-            session = %self.session_id,
-            call = %self.tool_call_id,
-            tool = self.tool,
-            ?outcome,
-            duration_ms = u64::try_from(self.received.elapsed().as_millis()).unwrap_or(u64::MAX),
-            bytes,
-            "call ended"
-        );
+        let begun = self.begun.unwrap_or(self.received);
+        self.hub.note_end(&Ended {
+            session: &self.session_id,
+            call: &self.tool_call_id,
+            tool: self.tool,
+            outcome,
+            is_error,
+            error,
+            cause,
+            took: self.received.elapsed(),
+            queued: begun.saturating_duration_since(self.received),
+            bytes: Some(bytes),
+            trace: self.trace.as_ref(),
+        });
     }
 }
 

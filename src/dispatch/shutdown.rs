@@ -18,6 +18,7 @@ impl Hub {
             reason: reason.to_owned(),
             deadline_ms: u64::try_from(limits.drain_timeout.as_millis()).unwrap_or(u64::MAX),
         };
+        self.note_stop();
         self.stop_taking_calls(&drain);
         self.0.calls.close();
         tokio::select! {

@@ -73,6 +73,11 @@ impl Tool {
         }
     }
 
+    /// Returns its place in [`Tool::ALL`].
+    pub fn number(self) -> usize {
+        self as usize
+    }
+
     /// Finds a tool by its name on the wire.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::connection::{self, End};
 use super::link::{Link, socket_config};
+use super::plain::Spare;
 use crate::dispatch::Hub;
 use crate::limits::Limits;
 use crate::wire::PROTOCOL_VERSIONS;
@@ -69,6 +70,7 @@ pub(super) async fn accept(
             Err(error) => return Err(error),
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            hub.metrics().refused_connections.add(1);
             tracing::warn!(
                 limit = limits.max_connections,
                 "a connection was refused: the limit is reached"
@@ -107,6 +109,7 @@ async fn serve(
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     let config = socket_config(limits, limits.max_inbound_bytes);
+    let spare = Spare::of(&stream);
     let handshake = accept_hdr_async_with_config(
         Link::new(stream),
         #[expect(clippy::result_large_err, reason = "the library's own callback type")]
@@ -115,9 +118,19 @@ async fn serve(
     );
     let socket = match timeout(limits.handshake_timeout, handshake).await {
         Ok(Ok(socket)) => socket,
-        Ok(Err(error)) => return tracing::warn!(%peer, %error, "a handshake failed"),
-        Err(_) => return tracing::warn!(%peer, "a handshake took too long"),
+        Ok(Err(error)) => {
+            if !spare.answer(&error, limits.close_timeout).await {
+                hub.metrics().refused_connections.add(1);
+                tracing::warn!(%peer, %error, "a handshake failed");
+            }
+            return;
+        }
+        Err(_) => {
+            hub.metrics().refused_connections.add(1);
+            return tracing::warn!(%peer, "a handshake took too long");
+        }
     };
+    drop(spare);
     tracing::info!(%peer, "harness connected");
     match connection::run(socket, hub.attach(), limits).await {
         End::Closed(code) => tracing::info!(%peer, ?code, "harness disconnected"),

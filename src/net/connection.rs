@@ -46,11 +46,16 @@ impl End {
 }
 
 /// Serves one connection until it ends.
-pub(super) async fn run<S>(socket: Socket<S>, connection: Connection, limits: &Arc<Limits>) -> End
+pub(super) async fn run<S>(
+    mut socket: Socket<S>,
+    connection: Connection,
+    limits: &Arc<Limits>,
+) -> End
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let last_read = socket.get_ref().last_read();
+    socket.get_mut().count(Arc::clone(connection.metrics()));
     let connection = Arc::new(connection);
     let (sink, mut stream) = socket.split();
     let (peer_gone, writer_gone) = (CancellationToken::new(), CancellationToken::new());

@@ -14,6 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 
 use crate::limits::Limits;
+use crate::metrics::Metrics;
 
 /// What a WebSocket may fail with.
 pub type LinkError = SocketError;
@@ -78,6 +79,8 @@ impl LastRead {
 pub struct Link<S> {
     stream: S,
     last_read: LastRead,
+    /// Counts the bytes of a daemon's connection.
+    counters: Option<Arc<Metrics>>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
@@ -86,7 +89,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         Self {
             stream,
             last_read: LastRead::new(),
+            counters: None,
         }
+    }
+
+    /// Counts what is read and written from now on.
+    pub(super) fn count(&mut self, counters: Arc<Metrics>) {
+        self.counters = Some(counters);
     }
 
     pub(super) fn last_read(&self) -> LastRead {
@@ -116,8 +125,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Link<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
+        let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         self.last_read.touch();
+        if let Some(counters) = &self.counters {
+            let read = buf.filled().len().saturating_sub(before);
+            counters.received_bytes.add(read as u64);
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -128,7 +142,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Link<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
+        if let Some(counters) = &self.counters {
+            counters.sent_bytes.add(written as u64);
+        }
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {

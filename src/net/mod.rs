@@ -8,6 +8,7 @@ mod connection;
 mod dial;
 mod io_thread;
 mod link;
+mod plain;
 mod reconnect;
 
 pub use accept::Access;

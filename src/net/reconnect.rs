@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{self, End};
 use super::dial::{DialError, Target};
 use crate::dispatch::Hub;
+use crate::health::Harness;
 use crate::limits::Limits;
 
 /// Close code of a harness that has a newer executor for this environment.
@@ -28,13 +29,18 @@ pub(super) async fn keep_connected(
     stop: CancellationToken,
     connected: impl Fn(),
 ) -> io::Result<()> {
-    let mut failures = 0;
+    let (mut failures, mut connections) = (0, 0_u64);
+    let missing = |why: &str| hub.health().set_harness(Harness::Missing(why.to_owned()));
+    missing("it has not been dialled yet");
     while !stop.is_cancelled() {
         let begun = Instant::now();
         let next = match target.dial(&limits, limits.max_inbound_bytes).await {
             Ok(socket) => {
                 tracing::info!(harness = target.shown(), "connected to the harness");
                 let connection = hub.attach();
+                hub.metrics().reconnects.add(u64::from(connections > 0));
+                connections += 1;
+                hub.health().set_harness(Harness::Connected);
                 let heard = connection.heard();
                 connected();
                 let end = connection::run(socket, connection, &limits).await;
@@ -42,9 +48,14 @@ pub(super) async fn keep_connected(
                 if heard.get() || begun.elapsed() >= limits.established_after {
                     failures = 0;
                 }
+                missing(why_ended(&end));
                 after_end(&end)
             }
-            Err(error) => after_failure(&error),
+            Err(error) => {
+                hub.metrics().dial_failures.add(1);
+                missing(&why_not_made(&error));
+                after_failure(&error)
+            }
         };
         if stop.is_cancelled() {
             break;
@@ -71,6 +82,36 @@ enum Next {
     Soon,
     /// Only after a long pause: this executor is not wanted as it is.
     Late,
+}
+
+/// Says why there is no connection any more, without a word of the peer's.
+fn why_ended(end: &End) -> &'static str {
+    match end {
+        End::Closed(Some(REPLACED)) => "the harness has a newer executor for this environment",
+        End::Closed(Some(UNWANTED)) => "the harness does not want this executor (close code 1008)",
+        End::Closed(_) => "the harness closed the connection",
+        End::ClosedHere(_) => "the executor closed the connection",
+        End::Dead => "the connection gave no sign of life",
+        End::Failed(_) => "the connection failed",
+    }
+}
+
+/// Says why no connection was made, without a word of the peer's.
+fn why_not_made(error: &DialError) -> String {
+    match error {
+        DialError::Refused {
+            status: 401 | 403, ..
+        } => "the harness refuses the credentials".to_owned(),
+        DialError::Refused { status, .. } => {
+            format!("the harness refused with HTTP status {status}")
+        }
+        DialError::Resolve(_)
+        | DialError::Connect(_)
+        | DialError::Plaintext
+        | DialError::Tls(_)
+        | DialError::Handshake(_)
+        | DialError::Timeout => error.to_string(),
+    }
 }
 
 fn after_end(end: &End) -> Next {
@@ -109,7 +150,11 @@ fn after_end(end: &End) -> Next {
 }
 
 fn after_failure(error: &DialError) -> Next {
-    let reason = crate::telemetry::chain(error);
+    let reason = match error {
+        // Its body is the peer's text, which is not for the log.
+        DialError::Refused { .. } => why_not_made(error),
+        _ => crate::telemetry::chain(error),
+    };
     match error {
         DialError::Refused {
             status: 401 | 403, ..

@@ -150,7 +150,7 @@ impl LoginEnv {
         files.into_iter().map(stamped).collect()
     }
 
-    async fn capture(&self, shell: &Path) -> io::Result<Env> {
+    pub(super) async fn capture(&self, shell: &Path) -> io::Result<Env> {
         let mut env =
             login_shell::environment(shell, &self.base, &self.limits, &self.closing).await?;
         base_env::drop_shell_state(&mut env);

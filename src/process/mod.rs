@@ -24,21 +24,23 @@ mod tree;
 mod usage;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) use base_env::own_entry;
 pub(crate) use capture::Capture;
 pub use children::unmarked;
 pub use guardian::{GUARDIAN_VARIABLE, guard, take_guardian};
 pub use manager::{Manager, Told};
-pub use protect::{detach, protect_self};
+pub use protect::{Control, detach, probe_control, protect_self};
 pub use session::SessionProcesses;
 pub(crate) use session::{Call, RunError};
 pub(crate) use spec::Spec;
 pub(crate) use supervise::Finished;
+pub use usage::{OwnUsage, own_usage};
 
 use crate::limits::Limits;
 use login_env::LoginEnv;
@@ -130,6 +132,19 @@ impl Processes {
         if let Some(shell) = self.shell() {
             self.0.login.get(shell).await;
         }
+    }
+
+    /// Runs the login shell once and returns how long its environment took.
+    ///
+    /// # Errors
+    /// There is no shell, or its start-up files fail or hang.
+    pub async fn login_time(&self) -> io::Result<Duration> {
+        let shell = self
+            .shell()
+            .ok_or_else(|| io::Error::other("there is no bash"))?;
+        let begun = Instant::now();
+        self.0.login.capture(shell).await?;
+        Ok(begun.elapsed())
     }
 
     /// Ends what belongs to no session: a login shell that is still running. For the daemon's stop, after the sessions.

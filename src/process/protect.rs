@@ -3,8 +3,8 @@
 use std::io;
 
 use rustix::process::{
-    DumpableBehavior, Signal, getpid, getppid, set_child_subreaper, set_dumpable_behavior,
-    set_parent_process_death_signal, setsid,
+    DumpableBehavior, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_child_subreaper,
+    set_dumpable_behavior, set_parent_process_death_signal, setsid,
 };
 
 /// First descriptor that no command may have.
@@ -47,4 +47,23 @@ pub(super) fn keep_descriptors() {
 /// Makes this process the one that orphaned descendants pass to.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Whether the kernel gives what processes are found and watched by.
+#[derive(Debug)]
+pub struct Control {
+    /// Orphans pass to this process.
+    pub subreaper: io::Result<()>,
+    /// The end of a process can be watched.
+    pub pidfd: io::Result<()>,
+}
+
+/// Asks the kernel for both.
+pub fn probe_control() -> Control {
+    Control {
+        subreaper: adopt_orphans(),
+        pidfd: pidfd_open(getpid(), PidfdFlags::empty())
+            .map(drop)
+            .map_err(io::Error::from),
+    }
 }

@@ -103,6 +103,11 @@ impl SessionProcesses {
         ended.map_err(io::Error::other).map_err(RunError::Failed)?
     }
 
+    /// Returns how many background processes the session has, as last counted.
+    pub fn background(&self) -> usize {
+        self.0.last_count()
+    }
+
     /// Ends the running commands and counts what is ended with them from now on. [`Self::close`] does the rest.
     pub fn begin_close(&self) {
         self.0.closing.cancel();

@@ -153,6 +153,33 @@ pub(super) fn own_peak_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// Returns the resident memory of this process in bytes.
+pub(super) fn own_resident_bytes() -> Option<u64> {
+    let mut buffer = [0; 128];
+    let text = std::str::from_utf8(at("self/statm", &mut buffer)?).ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    pages.checked_mul(rustix::param::page_size() as u64)
+}
+
+/// Returns the number of descriptors that this process has open.
+pub(super) fn own_descriptors() -> Option<u64> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(PROC.as_ref()?, "self/fd", flags, Mode::empty()).ok()?;
+    let entries = Dir::new(directory).ok()?.filter_map(Result::ok);
+    // Two entries are no descriptors, and one is that of this listing.
+    (entries.count() as u64).checked_sub(3)
+}
+
+/// Returns the number of threads of this process.
+pub(super) fn own_threads() -> Option<u64> {
+    let mut buffer = [0; 1024];
+    let text = at("self/stat", &mut buffer)?;
+    let fields = text.get(memchr::memrchr(b')', text)? + 2..)?;
+    // num_threads is field 20 of proc_pid_stat(5); the iterator stands before field 3.
+    let mut fields = std::str::from_utf8(fields).ok()?.split(' ');
+    fields.nth(17)?.parse().ok()
+}
+
 /// Returns the number given to the newest process or thread.
 pub(super) fn newest_pid() -> Option<u32> {
     let mut buffer = [0; 128];

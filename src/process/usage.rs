@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::process::{Resource, getrlimit};
+
 use super::table;
 
 /// The highest peak of this process seen so far.
@@ -16,4 +18,27 @@ pub(super) fn beyond_own_peak(max_rss_bytes: u64) -> Option<u64> {
     let own = table::own_peak_bytes()?;
     OWN_PEAK.fetch_max(own, Ordering::Relaxed);
     (max_rss_bytes > own).then_some(max_rss_bytes)
+}
+
+/// What this process uses now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnUsage {
+    /// Resident memory in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Open descriptors.
+    pub descriptors: Option<u64>,
+    /// Descriptors that may be open.
+    pub most_descriptors: Option<u64>,
+    /// Threads.
+    pub threads: Option<u64>,
+}
+
+/// Looks at what this process uses; what `/proc` does not tell is missing.
+pub fn own_usage() -> OwnUsage {
+    OwnUsage {
+        resident_bytes: table::own_resident_bytes(),
+        descriptors: table::own_descriptors(),
+        most_descriptors: getrlimit(Resource::Nofile).current,
+        threads: table::own_threads(),
+    }
 }

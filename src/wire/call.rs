@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value};
 
+use super::trace::{TraceParent, lenient};
 use super::{SessionId, ToolCallId};
 
 /// `tool.call`: run one tool.
@@ -29,6 +30,13 @@ pub struct ToolCall {
         deserialize_with = "object"
     )]
     pub permission: Option<Permission>,
+    /// The trace it belongs to; anything else than the standard's form counts as absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "lenient"
+    )]
+    pub traceparent: Option<TraceParent>,
 }
 
 /// Takes an object or null; a derived struct alone would also take an array.

@@ -50,6 +50,20 @@ pub enum EndCause {
     Shutdown,
 }
 
+impl EndCause {
+    /// Returns it as it is spelled on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::Signalled => "signalled",
+            Self::Timeout => "timeout",
+            Self::Deadline => "deadline",
+            Self::Cancelled => "cancelled",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
 /// Facts about a `bash` call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BashDetails {

@@ -13,6 +13,7 @@ mod inputs;
 mod outcome;
 mod salvage;
 mod strict;
+mod trace;
 
 pub use call::{DeadlineMs, Decision, Permission, ToolCall};
 pub use codec::{Refusal, decode, decode_object, decode_to_harness, encode, encode_result};
@@ -21,6 +22,7 @@ pub use frame::*;
 pub use ids::{InvalidId, SessionId, ToolCallId};
 pub use inputs::*;
 pub use outcome::*;
+pub use trace::TraceParent;
 
 /// The protocol ids served, newest first.
 pub const PROTOCOL_VERSIONS: [&str; 2] = ["bma.executor.v1.1", "bma.executor.v1"];

@@ -43,6 +43,28 @@ pub enum Outcome {
     Unknown,
 }
 
+impl Outcome {
+    /// Every outcome, in the order of their numbers.
+    pub const ALL: [Self; 5] = [
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::Unknown,
+    ];
+
+    /// Returns it as it is spelled on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed_out",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// A piece of what the model sees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
@@ -130,4 +152,67 @@ pub enum ErrorCode {
     DuplicateCallId,
     /// The named protocol version is not served (only in `protocol.error`).
     UnsupportedVersion,
+}
+
+impl ErrorCode {
+    /// Every code, in the order of their numbers.
+    pub const ALL: [Self; 17] = [
+        Self::InvalidInput,
+        Self::UnknownTool,
+        Self::ToolNotOffered,
+        Self::PermissionDenied,
+        Self::Overloaded,
+        Self::ShuttingDown,
+        Self::SessionClosed,
+        Self::SessionInUse,
+        Self::Cancelled,
+        Self::DeadlineExceeded,
+        Self::OutcomeUnknown,
+        Self::ResultTooLarge,
+        Self::Internal,
+        Self::Malformed,
+        Self::UnknownMethod,
+        Self::DuplicateCallId,
+        Self::UnsupportedVersion,
+    ];
+
+    /// Returns it as it is spelled on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidInput => "invalid_input",
+            Self::UnknownTool => "unknown_tool",
+            Self::ToolNotOffered => "tool_not_offered",
+            Self::PermissionDenied => "permission_denied",
+            Self::Overloaded => "overloaded",
+            Self::ShuttingDown => "shutting_down",
+            Self::SessionClosed => "session_closed",
+            Self::SessionInUse => "session_in_use",
+            Self::Cancelled => "cancelled",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::ResultTooLarge => "result_too_large",
+            Self::Internal => "internal",
+            Self::Malformed => "malformed",
+            Self::UnknownMethod => "unknown_method",
+            Self::DuplicateCallId => "duplicate_call_id",
+            Self::UnsupportedVersion => "unsupported_version",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_those_of_the_wire() {
+        for (number, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.name());
+            assert_eq!(outcome as usize, number);
+        }
+        for (number, code) in ErrorCode::ALL.into_iter().enumerate() {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.name());
+            assert_eq!(code as usize, number);
+        }
+    }
 }

@@ -143,6 +143,15 @@ impl Workspace {
         spelling::show(self.root().as_os_str().as_bytes()).into_owned()
     }
 
+    /// Whether the directory is still there: opened, it outlives its name. Asks the disk, so that it may block.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn exists(&self) -> std::io::Result<bool> {
+        let stat = rustix::fs::fstat(&self.0.handle)?;
+        Ok(stat.st_nlink > 0)
+    }
+
     /// Returns how paths are confined here.
     pub fn confinement(&self) -> Confinement {
         self.0.shared.confinement

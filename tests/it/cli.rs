@@ -590,6 +590,6 @@ fn the_log_names_calls_by_id_and_no_command_path_or_content() {
     let line: Value = serde_json::from_str(line).unwrap();
     assert_eq!(
         (&line["tool"], &line["outcome"]),
-        (&json!("bash"), &json!("Succeeded"))
+        (&json!("bash"), &json!("succeeded"))
     );
 }

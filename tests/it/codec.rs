@@ -46,6 +46,7 @@ proptest! {
             input,
             deadline_ms: deadline.and_then(DeadlineMs::new),
             permission: None,
+            traceparent: None,
         });
         prop_assert_eq!(decode(&encode(&call).unwrap()), Ok(call));
     }

@@ -175,6 +175,7 @@ impl Driver {
             input,
             deadline_ms: None,
             permission: None,
+            traceparent: None,
         };
         self.runtime
             .block_on(self.harness.send(&call.into()))

@@ -117,6 +117,7 @@ async fn make(
         input,
         deadline_ms: step.deadline_ms.and_then(DeadlineMs::new),
         permission: None,
+        traceparent: None,
     };
     harness.send(&call.into()).await?;
     let mut cancel = step.cancel;
