@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --locked --bench perf -- soak [SECONDS]` (600 unless said otherwise). It stands alone: its figures are
 //! compared with each other, not with a goal, so it also tells the truth on a machine that others use.
+//! `RELEASE_BINARY` names another binary than the bench's own, such as the one that `deploy/release` makes.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
@@ -205,7 +206,9 @@ impl Daemon {
             let path = workspace.join(format!("file{file}.rs"));
             std::fs::write(path, format!("// {file}\nfn found() {{}}\n")).unwrap();
         }
-        let mut guardian = Command::new(env!("CARGO_BIN_EXE_bma-executor"))
+        let own = env!("CARGO_BIN_EXE_bma-executor").into();
+        let binary = std::env::var_os("RELEASE_BINARY").unwrap_or(own);
+        let mut guardian = Command::new(binary)
             .args([
                 "serve",
                 "--no-key",
