@@ -18,7 +18,8 @@
 //! - `dispatch`: sessions and calls. Admits without waiting, runs under one deadline, answers exactly once.
 //! - `tools`: one tool, one file; plain inputs, plain outputs.
 //! - `workspace`: paths below an open directory, reads, atomic replacement, walks.
-//! - `process`: one supervised tree of processes per command, login environment, output, orphans.
+//! - `process`: one supervised tree of processes per command, login environment, output, orphans; the daemon's guardian, and
+//!   through it the service manager.
 //! - `wire`: what crosses the socket, as types.
 //! - `harness`: a small client.
 //! - `state`: the state directory and keys. `secret`: random tokens and their comparison.

