@@ -59,7 +59,8 @@ fn completions_know_every_command() {
     }
     // Bash itself completes by it.
     let line = "source <(\"$0\" completions bash); COMP_WORDS=(bma-executor ser); COMP_CWORD=1; \
-        _bma-executor bma-executor ser bma-executor; echo \"${COMPREPLY[@]}\"";
+        by=$(complete -p bma-executor); by=${by#*-F }; \
+        ${by%% *} bma-executor ser bma-executor; echo \"${COMPREPLY[@]}\"";
     let completed = run(Command::new("bash").args(["-c", line, BINARY]));
     assert_eq!(completed.stdout, "serve\n", "{}", completed.stderr);
     let scratch = start_scratch();
@@ -88,7 +89,7 @@ fn there_is_a_man_page_of_the_program_and_of_each_command() {
         wrong.stderr
     );
     let line = "command -v groff >/dev/null || { echo 'not run: groff is not installed' >&2; exit 0; }; \
-        \"$0\" man serve | groff -man -Tutf8 -ww";
+        \"$0\" man serve | groff -man -Tutf8 -P-cbou -ww";
     let set = run(Command::new("bash").args(["-c", line, BINARY]));
     println!("{}", set.stderr);
     assert_eq!(set.code, 0, "{}", set.stderr);
