@@ -10,6 +10,7 @@
 //!                            │        │          └───► process     (only door to programs)
 //!                            └► wire ◄┘ (types only)
 //! harness ─► wire, net::link      (the other end: `call`, `demo`)
+//! cli ─► admin ─► dispatch        (looks at the hub; its own thread)
 //! ```
 //! - `cli`: the subcommands. The only room that prints, exits and reads the environment.
 //! - `config`: one checked configuration from flags, environment and file. `limits`: every bound of the daemon.
@@ -20,11 +21,12 @@
 //! - `workspace`: paths below an open directory, reads, atomic replacement, walks.
 //! - `process`: one supervised tree of processes per command, login environment, output, orphans; the daemon's guardian, and
 //!   through it the service manager.
+//! - `admin`: the admin port: whether the daemon lives, is ready, and what it has counted.
 //! - `wire`: what crosses the socket, as types.
 //! - `harness`: a small client.
 //! - `state`: the state directory and keys. `secret`: random tokens and their comparison.
-//! - `stop`, `progress`, `shutdown`, `telemetry`: leaves that anybody may use: why a call ends early, what it tells
-//!   meanwhile, the process's signals, logs.
+//! - `stop`, `progress`, `shutdown`, `telemetry`, `metrics`, `health`: leaves that anybody may use: why a call ends early,
+//!   what it tells meanwhile, the process's signals, logs, counters, whether calls can be taken.
 //!
 //! # One call
 //! `net/connection` reads a frame, `wire/codec` types it, `dispatch/receive` routes it, `dispatch/admit` reserves its

@@ -17,6 +17,7 @@ use crate::dispatch::Hub;
 use crate::limits::Limits;
 
 /// Accepts for ever. A connection gets one request and one answer within its time.
+#[expect(clippy::infinite_loop, reason = "it is dropped with the thread's work")]
 pub(super) async fn serve(listener: TcpListener, hub: Hub, limits: &Arc<Limits>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let pages = TowerToHyperService::new(pages::router(hub, limits));

@@ -3,7 +3,7 @@
 //! With an admin port it asks that. Without one it sends plain HTTP to the listening address: the refusal that comes back
 //! (426) was written by the thread that serves harnesses, and asking takes neither the key nor a session.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -85,12 +85,13 @@ fn ask(address: SocketAddr, path: &str, patience: Duration) -> Result<(u16, Stri
     }
     let address = reachable(address);
     let until = Instant::now() + patience;
-    let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => format!(
-            "{address} did not answer within {}",
-            humantime::format_duration(patience)
-        ),
-        _ => format!("{address} cannot be asked: {error}"),
+    let failed = |error: std::io::Error| {
+        let late = [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind());
+        if late {
+            let patience = humantime::format_duration(patience);
+            return format!("{address} did not answer within {patience}");
+        }
+        format!("{address} cannot be asked: {error}")
     };
     let mut stream = TcpStream::connect_timeout(&address, patience).map_err(failed)?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -101,7 +102,7 @@ fn ask(address: SocketAddr, path: &str, patience: Duration) -> Result<(u16, Stri
     while (answer.len() as u64) < ANSWER_BYTES {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(failed(std::io::ErrorKind::TimedOut.into()));
+            return Err(failed(ErrorKind::TimedOut.into()));
         }
         stream.set_read_timeout(Some(left)).map_err(failed)?;
         match stream.read(&mut chunk).map_err(failed)? {
@@ -123,7 +124,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ip => ip,
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
     };
     SocketAddr::new(ip, address.port())
 }

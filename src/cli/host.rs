@@ -91,15 +91,15 @@ pub(super) fn key_and_state(
             warn_of_wide_mode(path);
             Ok((Some(state::read_key(path)?), None))
         }
-        KeySource::Default => match key_of_environment()? {
-            Some(key) => Ok((Some(key), None)),
-            None => {
-                let dir = open()?;
-                let key = dir.key()?;
-                warn_of_wide_mode(&dir.key_path());
-                Ok((Some(key), Some(dir)))
+        KeySource::Default => {
+            if let Some(key) = key_of_environment()? {
+                return Ok((Some(key), None));
             }
-        },
+            let dir = open()?;
+            let key = dir.key()?;
+            warn_of_wide_mode(&dir.key_path());
+            Ok((Some(key), Some(dir)))
+        }
     }
 }
 

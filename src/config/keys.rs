@@ -51,75 +51,75 @@ pub fn changed(old: &Config, new: &Config) -> Vec<&'static Key> {
 
 /// Every setting, in the order of the help.
 pub static KEYS: [Key; 22] = [
-    Key::new("workspace", |config| path(&config.workspace)),
-    Key::new("listen", |config| text(config.listen)),
-    Key::new("admin_listen", |config| config.admin.and_then(text)),
-    Key::new("admin_expose", |config| flag(config.admin_expose)),
+    Key::new("workspace", |config| Some(path(&config.workspace))),
+    Key::new("listen", |config| Some(text(&config.listen))),
+    Key::new("admin_listen", |config| config.admin.as_ref().map(text)),
+    Key::new("admin_expose", |config| Some(config.admin_expose.into())),
     Key::new("key_file", |config| match &config.key {
-        KeySource::File(file) => path(file),
+        KeySource::File(file) => Some(path(file)),
         KeySource::None | KeySource::Default => None,
     }),
-    Key::new("no_key", |config| flag(config.key == KeySource::None)),
+    Key::new("no_key", |config| {
+        Some((config.key == KeySource::None).into())
+    }),
     Key {
         show: without_secrets,
         ..Key::new("harness_url", |config| {
-            config.harness_url.clone().and_then(text)
+            config.harness_url.as_ref().map(text)
         })
     },
     Key::new("environment_id", |config| {
-        config.environment_id.clone().and_then(text)
+        config.environment_id.as_ref().map(text)
     }),
-    Key::new("ca_file", |config| config.ca_file.as_deref().and_then(path)),
-    Key::new("allow_plaintext", |config| flag(config.allow_plaintext)),
-    Key::new("allow_origin", |config| list(&config.allowed_origins)),
-    Key::new("state_dir", |config| {
-        config.state_dir.as_deref().and_then(path)
+    Key::new("ca_file", |config| config.ca_file.as_deref().map(path)),
+    Key::new("allow_plaintext", |config| {
+        Some(config.allow_plaintext.into())
     }),
+    Key::new("allow_origin", |config| {
+        Some(config.allowed_origins.iter().map(text).collect())
+    }),
+    Key::new("state_dir", |config| config.state_dir.as_deref().map(path)),
     Key::reloading("disable", |config| {
-        let names = config.tools.disabled.iter().map(|tool| tool.name());
-        list(&names.collect::<Vec<_>>())
+        let tools = config.tools.disabled.iter();
+        Some(tools.map(|tool| text(&tool.name())).collect())
     }),
-    Key::reloading("read_only", |config| flag(config.tools.read_only)),
+    Key::reloading("read_only", |config| Some(config.tools.read_only.into())),
     Key::new("max_concurrent_calls", |config| {
         i64::try_from(config.limits.max_concurrent_calls)
             .ok()
             .map(Value::Integer)
     }),
-    Key::new("session_ttl", |config| time(config.limits.session_ttl)),
-    Key::new("drain_timeout", |config| time(config.limits.drain_timeout)),
-    Key::new("kill_grace", |config| time(config.limits.kill_grace)),
-    Key::new("bash_timeout", |config| time(config.limits.bash_timeout)),
-    Key::new("background", |config| named(config.background)),
-    Key::new("log_format", |config| named(config.log_format)),
-    Key::reloading("log_level", |config| named(config.log_level)),
+    Key::new("session_ttl", |config| {
+        Some(time(config.limits.session_ttl))
+    }),
+    Key::new("drain_timeout", |config| {
+        Some(time(config.limits.drain_timeout))
+    }),
+    Key::new("kill_grace", |config| Some(time(config.limits.kill_grace))),
+    Key::new("bash_timeout", |config| {
+        Some(time(config.limits.bash_timeout))
+    }),
+    Key::new("background", |config| named(&config.background)),
+    Key::new("log_format", |config| named(&config.log_format)),
+    Key::reloading("log_level", |config| named(&config.log_level)),
 ];
 
-fn text(value: impl ToString) -> Option<Value> {
-    Some(Value::String(value.to_string()))
+fn text(value: &impl ToString) -> Value {
+    Value::String(value.to_string())
 }
 
-fn path(path: &Path) -> Option<Value> {
-    text(path.display())
+fn path(path: &Path) -> Value {
+    text(&path.display())
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "each kind of value has one shape")]
-fn flag(is: bool) -> Option<Value> {
-    Some(Value::Boolean(is))
-}
-
-fn time(time: Duration) -> Option<Value> {
-    text(spell(time))
-}
-
-fn list<S: ToString>(entries: &[S]) -> Option<Value> {
-    let entries = entries.iter().map(ToString::to_string);
-    Some(Value::Array(entries.map(Value::String).collect()))
+fn time(time: Duration) -> Value {
+    text(&spell(time))
 }
 
 /// Spells a choice as its flag does.
-fn named(choice: impl clap::ValueEnum) -> Option<Value> {
+fn named(choice: &impl clap::ValueEnum) -> Option<Value> {
     let value = choice.to_possible_value()?;
-    text(value.get_name())
+    Some(text(&value.get_name()))
 }
 
 /// Leaves out what a URL may hold of secrets: its user, its path, its query.

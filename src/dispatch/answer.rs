@@ -16,7 +16,8 @@ pub(super) struct Answer {
     content: Vec<ContentBlock>,
     error: Option<ErrorBody>,
     details: Option<serde_json::Value>,
-    cause: Option<&'static str>,
+    /// What ended a command.
+    cause: Option<EndCause>,
 }
 
 impl Answer {
@@ -50,7 +51,7 @@ impl Answer {
     /// The tool returned.
     pub(super) fn from_output(tool: Tool, output: ToolOutput) -> Self {
         let cause = match &output.details {
-            Some(Details::Bash(bash)) => Some(bash.cause.name()),
+            Some(Details::Bash(bash)) => Some(bash.cause),
             _ => None,
         };
         let details = output.details.and_then(|details| {
@@ -154,7 +155,7 @@ impl Answer {
 
     /// Returns why a command ended.
     pub(super) fn cause(&self) -> Option<&'static str> {
-        self.cause
+        self.cause.map(EndCause::name)
     }
 
     pub(super) fn into_result(self, session_id: SessionId, tool_call_id: ToolCallId) -> ToolResult {

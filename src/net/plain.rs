@@ -6,7 +6,9 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Error as SocketError;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 
@@ -30,11 +32,10 @@ impl Spare {
         if !is_plain_http(error) {
             return false;
         }
-        let Some(Ok(stream)) = self
-            .0
-            .map(std::net::TcpStream::from)
-            .map(TcpStream::from_std)
-        else {
+        let Some(stream) = self.0.map(std::net::TcpStream::from) else {
+            return true;
+        };
+        let Ok(mut stream) = TcpStream::from_std(stream) else {
             return true;
         };
         let answer = format!(
@@ -42,9 +43,11 @@ impl Spare {
              Sec-WebSocket-Version: 13\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{SENTENCE}",
             SENTENCE.len()
         );
-        // Nothing was written before, so that this fits into the socket's buffer and need not be waited for.
-        if let Err(error) = stream.try_write(answer.as_bytes()) {
-            tracing::debug!(%error, "plain HTTP could not be answered");
+        if !matches!(
+            timeout(patience, stream.write_all(answer.as_bytes())).await,
+            Ok(Ok(()))
+        ) {
+            tracing::debug!("plain HTTP could not be answered");
             return true;
         }
         tracing::debug!("plain HTTP was answered with 426");

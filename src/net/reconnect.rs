@@ -153,7 +153,12 @@ fn after_failure(error: &DialError) -> Next {
     let reason = match error {
         // Its body is the peer's text, which is not for the log.
         DialError::Refused { .. } => why_not_made(error),
-        _ => crate::telemetry::chain(error),
+        DialError::Resolve(_)
+        | DialError::Connect(_)
+        | DialError::Plaintext
+        | DialError::Tls(_)
+        | DialError::Handshake(_)
+        | DialError::Timeout => crate::telemetry::chain(error),
     };
     match error {
         DialError::Refused {

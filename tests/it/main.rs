@@ -24,15 +24,19 @@
 
 mod support;
 
+mod admin;
 mod background;
 mod bash;
+mod call_log;
 mod cli;
 mod codec;
+mod configuration;
 mod connect;
 mod contracts;
 mod daemon;
 mod delivery;
 mod deploy;
+mod doctor;
 mod environment;
 mod file_faults;
 mod file_huge;
@@ -45,10 +49,16 @@ mod files;
 mod flood;
 mod flow;
 mod handshake;
+mod healthcheck;
+mod limits_table;
 mod malformed;
 mod manual;
+mod plain_http;
+mod readme;
+mod redaction;
 mod release;
 mod ripgrep;
+mod scant;
 mod search;
 mod search_huge;
 mod search_shapes;

@@ -1,6 +1,6 @@
 //! `doctor`: looks for everything that the daemon needs or reports of itself, and says how to get what is missing.
 //!
-//! It starts nothing but one login shell, makes no file and takes no lock for longer than the look.
+//! It starts nothing but one login shell, and what it makes or locks for a look is gone after it.
 
 mod host_checks;
 mod machine;

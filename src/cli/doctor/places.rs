@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, StatVfs, StatVfsMountFlags, access, statvfs};
+use rustix::fs::{StatVfs, StatVfsMountFlags, statvfs};
 
 use super::Finding;
 use crate::cli::{healthcheck, host};
@@ -63,8 +63,12 @@ fn state_dir(directory: &Path, config: &Config) -> Finding {
     let shown = directory.display();
     if !directory.exists() {
         let parent = nearest(directory);
-        return match access(&parent, Access::WRITE_OK | Access::EXEC_OK) {
-            Ok(()) => Finding::ok(CHECK, format!("{shown} will be made")),
+        // Only making one tells: rights say nothing of a file system that takes no directories.
+        return match tempfile::Builder::new()
+            .prefix(".bma-executor-doctor-")
+            .tempdir_in(&parent)
+        {
+            Ok(_gone_at_once) => Finding::ok(CHECK, format!("{shown} will be made")),
             Err(error) => wrong(format!(
                 "{shown} cannot be made: {}: {error}",
                 parent.display()

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::processes::{expect_none, processes, running_in};
+use super::watched::Log;
 use super::{Client, SOON};
 
 /// A command of the binary, in a directory, with a state directory and a home of its own and no variables of ours.
@@ -272,6 +273,11 @@ impl Server {
         kill_process(self.started.guardian, signal).unwrap();
     }
 
+    /// Takes its log while it runs; [`Self::expect_end`] then returns none.
+    pub fn take_log(&mut self) -> Log {
+        Log::of(self.started.child.stderr.take().unwrap())
+    }
+
     /// Waits for its end; returns the exit status and the log.
     pub fn expect_end(&mut self, within: Duration) -> (Option<i32>, String) {
         let until = Instant::now() + within;
@@ -283,13 +289,9 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         };
         let mut log = String::new();
-        self.started
-            .child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut log)
-            .unwrap();
+        if let Some(mut stderr) = self.started.child.stderr.take() {
+            stderr.read_to_string(&mut log).unwrap();
+        }
         (status.code(), log)
     }
 }

@@ -5,6 +5,7 @@ pub mod client;
 pub mod contract;
 pub mod executor;
 pub mod processes;
+pub mod watched;
 pub mod wrapped;
 
 pub use client::{Client, Reply};
