@@ -76,12 +76,14 @@ pub static KEYS: [Key; 22] = [
         Some(config.allow_plaintext.into())
     }),
     Key::new("allow_origin", |config| {
-        Some(config.allowed_origins.iter().map(text).collect())
+        Some(Value::Array(
+            config.allowed_origins.iter().map(text).collect(),
+        ))
     }),
     Key::new("state_dir", |config| config.state_dir.as_deref().map(path)),
     Key::reloading("disable", |config| {
         let tools = config.tools.disabled.iter();
-        Some(tools.map(|tool| text(&tool.name())).collect())
+        Some(Value::Array(tools.map(|tool| text(&tool.name())).collect()))
     }),
     Key::reloading("read_only", |config| Some(config.tools.read_only.into())),
     Key::new("max_concurrent_calls", |config| {

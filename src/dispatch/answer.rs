@@ -3,7 +3,8 @@
 use crate::stop::StopCause;
 use crate::tools::ToolOutput;
 use crate::wire::{
-    ContentBlock, Details, ErrorBody, ErrorCode, Outcome, SessionId, ToolCallId, ToolResult,
+    ContentBlock, Details, EndCause, ErrorBody, ErrorCode, Outcome, SessionId, ToolCallId,
+    ToolResult,
 };
 
 use super::Tool;
