@@ -17,6 +17,9 @@ use crate::wire::{
 /// A result above this is not kept once the harness has it; asked for again, it is said to be too large.
 const KEPT_AFTER_DELIVERY: usize = 64 * 1024;
 
+/// What says that a result was given up takes nearly as much as a result below this.
+const WORTH_GIVING_UP: usize = 1024;
+
 /// A finished call's encoded result.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
@@ -195,21 +198,26 @@ impl Hub {
         kept.text = Accounted::new(encode_whole(&small), &self.0.kept_bytes);
     }
 
-    /// Gives up kept results until the daemon's memory for them suffices: delivered ones first, oldest first.
+    /// Gives up kept results once the daemon's memory for them is full: delivered ones first, oldest first.
+    ///
+    /// Of the delivered ones an eighth more than must be, so that not every result that follows has to look through all.
     fn make_room(&self, state: &mut State) {
         let limit = self.0.limits.result_memory_bytes;
-        let full = || self.0.kept_bytes.load(Ordering::Relaxed) > limit;
-        for done in [true, false] {
-            if !full() {
+        let kept = || self.0.kept_bytes.load(Ordering::Relaxed);
+        for (done, worth, target) in [
+            (true, WORTH_GIVING_UP, limit - limit / 8),
+            (false, KEPT_AFTER_DELIVERY, limit),
+        ] {
+            if kept() <= limit {
                 return;
             }
             state.sessions.each_mut(|id, session| {
-                session.registry.each_result(|call, kept| {
-                    if kept.is_delivered() == done
-                        && kept.text.bytes.len() > KEPT_AFTER_DELIVERY
-                        && full()
+                session.registry.each_result(|call, result| {
+                    if result.is_delivered() == done
+                        && result.text.bytes.len() > worth
+                        && kept() > target
                     {
-                        self.shrink(id, call, kept, "the memory for results was full");
+                        self.shrink(id, call, result, "the memory for results was full");
                     }
                 });
             });
