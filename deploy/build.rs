@@ -3,11 +3,7 @@
 //! `BMA_EXECUTOR_COMMIT` says it where there is no repository (a tarball, a container build). Without it a release build
 //! asks git; any other build does not, or each commit would have everything compiled anew.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::print_stdout,
-    reason = "a build script asks git and speaks to cargo by its standard output"
-)]
+#![expect(clippy::disallowed_methods, reason = "a build script asks git")]
 
 use std::path::Path;
 use std::process::Command;

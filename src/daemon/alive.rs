@@ -21,6 +21,7 @@ impl std::fmt::Debug for Alive {
 }
 
 /// Has the daemon prove that it lives, for ever. To be run beside the connections, on the thread of the upkeep.
+#[expect(clippy::infinite_loop, reason = "it ends with the daemon")]
 pub(super) async fn prove(alive: Option<Alive>, connections: Pulse) {
     let Some(Alive { every, show }) = alive else {
         return std::future::pending().await;

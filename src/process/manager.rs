@@ -1,4 +1,4 @@
-//! The daemon's way to the service manager that started it, see sd_notify(3).
+//! The daemon's way to the service manager that started it, see `sd_notify(3)`.
 //!
 //! It leads through the guardian. That is the process which the manager knows, and with `NotifyAccess=main` the only one
 //! that it listens to: commands run in the same control group as the daemon, and must never be able to speak for it.
@@ -141,7 +141,7 @@ impl Manager {
     }
 
     /// Returns how often [`Told::Alive`] is to be told: twice in the time after which the manager gives the daemon up, as
-    /// sd_watchdog_enabled(3) advises. `None` where it does not ask.
+    /// `sd_watchdog_enabled(3)` advises. `None` where it does not ask.
     pub fn alive_interval(&self) -> Option<Duration> {
         self.watchdog.map(|time| time / 2)
     }

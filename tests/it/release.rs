@@ -133,7 +133,14 @@ async fn names_are_resolved_and_tls_is_spoken_where_there_is_nothing_but_the_rel
     }
     let root = lay_out(&binary);
     let certified = rcgen::generate_simple_self_signed(["harness.test".to_owned()]).unwrap();
-    fs::write(root.path().join("ca.pem"), certified.cert.pem()).unwrap();
+    // Where systems keep the authorities that they trust.
+    let authorities = root.path().join("etc/ssl/certs");
+    fs::create_dir_all(&authorities).unwrap();
+    fs::write(
+        authorities.join("ca-certificates.crt"),
+        certified.cert.pem(),
+    )
+    .unwrap();
     let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -148,14 +155,7 @@ async fn names_are_resolved_and_tls_is_spoken_where_there_is_nothing_but_the_rel
         "wss://harness.test:{}",
         listener.local_addr().unwrap().port()
     );
-    let arguments = [
-        "connect",
-        "--harness-url",
-        &url,
-        "--no-key",
-        "--ca-file",
-        "/ca.pem",
-    ];
+    let arguments = ["connect", "--harness-url", &url, "--no-key"];
     let places = ["--workspace", "/ws", "--state-dir", "/state/own"];
     let mut command = command_in(&root, &[&arguments[..], &places[..]].concat());
     command.stdout(Stdio::null()).stderr(Stdio::piped());
