@@ -32,7 +32,7 @@ fn release_binary() -> Option<PathBuf> {
 /// A directory with the binary and nothing to run it with.
 fn lay_out(binary: &Path) -> TempDir {
     let root = TempDir::new().unwrap();
-    for directory in ["proc", "ws", "etc", "state"] {
+    for directory in ["proc", "dev", "ws", "etc", "state"] {
         fs::create_dir(root.path().join(directory)).unwrap();
     }
     fs::copy(binary, root.path().join("bma-executor")).unwrap();
@@ -40,13 +40,13 @@ fn lay_out(binary: &Path) -> TempDir {
     root
 }
 
-/// The binary with a directory for its root, where a process table is the only thing that is mounted.
+/// The binary with a directory for its root, where process table and devices are the only things that are mounted.
 fn command_in(root: &TempDir, arguments: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.arg("--map-root-user");
     }
-    let line = "mount -t proc proc \"$0/proc\" && exec chroot \"$0\" /bma-executor \"$@\"";
+    let line = "mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && exec chroot \"$0\" /bma-executor \"$@\"";
     command
         .args([
             "--mount",
