@@ -1,5 +1,7 @@
 //! Puts the rooms together: a hub over a workspace, and a listener in front of it.
 
+mod alive;
+
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -22,6 +24,7 @@ use crate::stop::Stop;
 use crate::telemetry::chain;
 use crate::wire::CapabilitiesUpdate;
 use crate::workspace::{OpenError, Workspace};
+use alive::Alive;
 
 /// Why a daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +166,7 @@ pub struct Daemon {
     machine: Machine,
     hub: Hub,
     front: Front,
+    alive: Option<Alive>,
 }
 
 /// Where harnesses come from.
@@ -216,6 +220,7 @@ impl Daemon {
                 machine,
                 hub,
                 front: Front::Listen(listener, access),
+                alive: None,
             },
             address,
         ))
@@ -241,6 +246,7 @@ impl Daemon {
             machine,
             hub,
             front: Front::Dial(target, Box::new(connected)),
+            alive: None,
         })
     }
 
@@ -250,6 +256,14 @@ impl Daemon {
             machine: self.machine.clone(),
             hub: self.hub.clone(),
         }
+    }
+
+    /// Has `show` called every so often, for as long as the threads of connections and calls prove to work.
+    #[must_use]
+    pub fn showing_life(mut self, every: Duration, show: impl Fn() + Send + 'static) -> Self {
+        let show = Box::new(show);
+        self.alive = Some(Alive { every, show });
+        self
     }
 
     /// Returns the hub, to be looked at while the daemon runs.
@@ -296,12 +310,14 @@ impl Daemon {
             self.hub.journal_lost(reason);
             std::future::pending::<()>().await;
         };
+        let life = alive::prove(self.alive, connections.pulse());
         self.hub.health().set_phase(Phase::Serving);
         let reason = tokio::select! {
             reason = stop => reason,
             failed = connections.ended() => return failed,
             () = upkeep => "unreachable",
             () = watch => "unreachable",
+            () = life => "unreachable",
         };
         tracing::info!(reason, "stopping");
         // One deadline for the whole stop: what its first parts do not need is left for the last messages.

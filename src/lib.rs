@@ -20,7 +20,8 @@
 //! - `dispatch`: sessions and calls. Admits without waiting, runs under one deadline, answers exactly once.
 //! - `tools`: one tool, one file; plain inputs, plain outputs.
 //! - `workspace`: paths below an open directory, reads, atomic replacement, walks.
-//! - `process`: one supervised tree of processes per command, login environment, output, orphans.
+//! - `process`: one supervised tree of processes per command, login environment, output, orphans; the daemon's guardian, and
+//!   through it the service manager.
 //! - `journal`: which calls began and what they came to, for the next daemon over the same workspace.
 //! - `admin`: the admin port: whether the daemon lives, is ready, and what it has counted.
 //! - `wire`: what crosses the socket, as types.

@@ -13,7 +13,7 @@ use super::host::{self, ConfigArgs};
 use crate::admin::{AdminPort, AdminThread};
 use crate::config::{Config, Key, changed};
 use crate::daemon::{Daemon, Machine, Offers};
-use crate::process;
+use crate::process::{self, Manager, Told};
 use crate::shutdown::{Signal, Signals};
 use crate::telemetry::{self, LevelHandle};
 
@@ -32,6 +32,7 @@ pub(super) fn run(
     };
     process::detach(guardian)?;
     process::protect_self()?;
+    let manager = Arc::new(Manager::take(&mut environment)?);
     let config = Config::new(args.settings()?)?;
     let (_log, level) = telemetry::init(config.log_format, config.log_level)?;
     let admin = config.admin.map(AdminPort::bind).transpose()?;
@@ -50,8 +51,16 @@ pub(super) fn run(
             offers: daemon.offers(),
             level,
         };
-        let watch = watch(signals, reload, stopped, hurry.clone());
+        let watch = watch(
+            signals,
+            reload,
+            Arc::clone(&manager),
+            stopped,
+            hurry.clone(),
+        );
         let watching = AbortOnDropHandle::new(tokio::spawn(watch));
+        let daemon = shown_to(&manager, daemon);
+        manager.tell(Told::Ready);
         daemon
             .run(
                 async { stop.await.unwrap_or("its signals are lost") },
@@ -66,11 +75,21 @@ pub(super) fn run(
     served.map(|()| ExitCode::SUCCESS)
 }
 
+/// Has the daemon show its life to the manager, where that asks for it.
+fn shown_to(manager: &Arc<Manager>, daemon: Daemon) -> Daemon {
+    let Some(every) = manager.alive_interval() else {
+        return daemon;
+    };
+    let manager = Arc::clone(manager);
+    daemon.showing_life(every, move || manager.tell(Told::Alive))
+}
+
 /// Acts on each signal: the first to stop begins the orderly stop, a second one skips its waits.
 #[expect(clippy::infinite_loop, reason = "it is aborted with the daemon")]
 async fn watch(
     mut signals: Signals,
     mut reload: Reload,
+    manager: Arc<Manager>,
     stopped: oneshot::Sender<&'static str>,
     hurry: CancellationToken,
 ) {
@@ -78,6 +97,7 @@ async fn watch(
     loop {
         match (signals.next().await, stopped.take()) {
             (Signal::Stop(name), Some(stopped)) => {
+                manager.tell(Told::Stopping);
                 if stopped.send(name).is_err() {
                     tracing::debug!("the daemon had stopped before the signal");
                 }
@@ -85,7 +105,15 @@ async fn watch(
             (Signal::Stop(_), None) => hurry.cancel(),
             (Signal::Reload, waiting) => {
                 stopped = waiting;
+                // A manager that waits for the end would take the word for a new life.
+                let told = stopped.is_some();
+                if told {
+                    manager.tell(Told::Reloading);
+                }
                 reload.again();
+                if told {
+                    manager.tell(Told::Ready);
+                }
             }
         }
     }

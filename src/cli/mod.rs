@@ -9,19 +9,22 @@ mod doctor;
 mod healthcheck;
 mod host;
 mod lifecycle;
+mod manual;
 mod print;
 mod serve;
 
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::config::ConfigError;
 use crate::telemetry::chain;
+use crate::wire::PROTOCOL_VERSIONS;
 
 /// Runs an AI agent's tool calls (bash, files, search) where the code is.
 #[derive(Debug, Parser)]
-#[command(name = "bma-executor", version, max_term_width = 100)]
+#[command(name = "bma-executor", version, long_version = LONG_VERSION.as_str(), max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -45,7 +48,21 @@ enum Command {
     Healthcheck(healthcheck::Args),
     /// Start an executor over a scratch workspace and drive every tool once
     Demo,
+    /// Print a completion script
+    Completions(manual::CompletionsArgs),
+    /// Print a man page
+    Man(manual::ManArgs),
 }
+
+/// What `--version` tells beyond `-V`: what an operator compares between two machines.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{} (commit {})\nprotocols: {}",
+        env!("CARGO_PKG_VERSION"),
+        env!("BMA_EXECUTOR_COMMIT"),
+        PROTOCOL_VERSIONS.join(", ")
+    )
+});
 
 /// Wrong usage or configuration, as everywhere.
 const EXIT_USAGE: u8 = 2;
@@ -125,6 +142,8 @@ pub fn run() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Healthcheck(args) => healthcheck::run(&args),
         Command::Demo => demo::run(),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
     };
     done.unwrap_or_else(|failure| {
         anstream::eprintln!("bma-executor: {}", failure.sentence);

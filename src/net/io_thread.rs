@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use tokio::runtime::Builder;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::accept::{Access, accept};
@@ -21,7 +21,32 @@ use crate::limits::Limits;
 #[derive(Debug)]
 pub struct IoThread {
     ended: oneshot::Receiver<io::Result<()>>,
+    pulse: Pulse,
     _abort: DropGuard,
+}
+
+/// Asks the thread whether it still gets its turn.
+#[derive(Debug, Clone)]
+pub struct Pulse(mpsc::Sender<oneshot::Sender<()>>);
+
+impl Pulse {
+    /// Waits for the thread's answer. False where it has ended, or has not answered an earlier question.
+    ///
+    /// # Cancel safety
+    /// A question that was asked stays asked.
+    pub async fn beat(&self) -> bool {
+        let (answer, answered) = oneshot::channel();
+        self.0.try_send(answer).is_ok() && answered.await.is_ok()
+    }
+}
+
+/// Answers on the thread that is asked.
+async fn answer(mut questions: mpsc::Receiver<oneshot::Sender<()>>) {
+    while let Some(question) = questions.recv().await {
+        if question.send(()).is_err() {
+            tracing::debug!("whoever asked for a sign of life has gone");
+        }
+    }
 }
 
 impl IoThread {
@@ -62,11 +87,13 @@ impl IoThread {
         let (ended_sender, ended) = oneshot::channel();
         let abort = CancellationToken::new();
         let aborted = abort.clone();
+        let (asked, questions) = mpsc::channel(1);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new()
             .name("connections".to_owned())
             .spawn(move || {
                 let result = runtime.block_on(async {
+                    tokio::spawn(answer(questions));
                     tokio::select! {
                         result = serve() => result,
                         () = aborted.cancelled() => Ok(()),
@@ -78,8 +105,14 @@ impl IoThread {
             })?;
         Ok(Self {
             ended,
+            pulse: Pulse(asked),
             _abort: abort.drop_guard(),
         })
+    }
+
+    /// Returns what asks the thread for a sign of life.
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.clone()
     }
 
     /// Waits until the last connection has ended.
@@ -91,5 +124,41 @@ impl IoThread {
     /// The end is not lost where the future is dropped.
     pub async fn ended(&mut self) -> io::Result<()> {
         (&mut self.ended).await.map_err(io::Error::other)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thread_that_hangs_gives_no_sign_of_life_until_it_goes_on() {
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let thread = IoThread::start(move || async move {
+            tokio::task::yield_now().await;
+            wait.recv().unwrap();
+            std::future::pending().await
+        });
+        let pulse = thread.as_ref().unwrap().pulse();
+        // The first question may have come before it hung.
+        let beat = || timeout(Duration::from_millis(200), pulse.beat());
+        let answers = [beat().await, beat().await, beat().await];
+        assert!(
+            answers.iter().any(|answer| answer != &Ok(true)),
+            "{answers:?}"
+        );
+        assert!(answers[2] != Ok(true), "{answers:?}");
+        go_on.send(()).unwrap();
+        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        while beat().await != Ok(true) {
+            assert!(
+                tokio::time::Instant::now() < until,
+                "it never answers again"
+            );
+        }
     }
 }

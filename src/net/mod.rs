@@ -14,5 +14,5 @@ mod reconnect;
 pub use accept::Access;
 pub use connection::{End, run as serve_connection};
 pub use dial::{DialError, Dialled, Target, TargetError};
-pub use io_thread::IoThread;
+pub use io_thread::{IoThread, Pulse};
 pub use link::{Link, LinkError, socket_config};

@@ -21,6 +21,23 @@ pub(super) const LOCALE: (&str, &str) = ("LC_CTYPE", "C.UTF-8");
 /// Variables of one shell, which say nothing about the next.
 const OF_ONE_SHELL: [&str; 3] = ["_", "PWD", "OLDPWD"];
 
+/// Variables by which a service manager speaks to the one process that it started.
+const OF_THE_SERVICE: [&str; 13] = [
+    "CREDENTIALS_DIRECTORY",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "MANAGERPID",
+    "MEMORY_PRESSURE_WATCH",
+    "MEMORY_PRESSURE_WRITE",
+    "NOTIFY_SOCKET",
+    "SYSTEMD_EXEC_PID",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+];
+
 /// What the user database says about a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
@@ -35,6 +52,9 @@ pub(super) fn build(given: impl IntoIterator<Item = (OsString, OsString)>) -> En
         .filter(|(name, _)| !name.as_bytes().starts_with(b"BMA_"))
         .collect();
     drop_shell_state(&mut env);
+    for name in OF_THE_SERVICE {
+        env.remove(OsStr::new(name));
+    }
     let uid = rustix::process::geteuid().as_raw();
     let account = accounts().and_then(|text| account(&text, uid));
     let (name, home) = account.map_or_else(

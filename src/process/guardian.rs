@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::children::{self, as_pid};
+use super::manager::Relay;
 use super::protect;
 use super::table;
 
@@ -48,6 +49,8 @@ pub fn guard(
 ) -> io::Result<u8> {
     protect::adopt_orphans()?;
     protect::protect_self()?;
+    let mut env: Vec<_> = env.into_iter().collect();
+    let relay = Relay::take(&mut env)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -60,7 +63,11 @@ pub fn guard(
         .env_clear()
         .envs(env)
         .env(GUARDIAN_VARIABLE, std::process::id().to_string());
-    runtime.block_on(stay(command))
+    let relay = relay.map(|(relay, end)| {
+        command.stdin(end);
+        relay
+    });
+    runtime.block_on(stay(command, relay))
 }
 
 /// Takes the guardian's number out of an environment; `None` where there is no guardian.
@@ -71,7 +78,7 @@ pub fn take_guardian(env: &mut Vec<(OsString, OsString)>) -> Option<u32> {
     env.swap_remove(at).1.to_str()?.parse().ok()
 }
 
-async fn stay(mut command: Command) -> io::Result<u8> {
+async fn stay(mut command: Command, relay: Option<Relay>) -> io::Result<u8> {
     // Everything is listened to before there is anybody to hand it to, so that nothing is lost.
     let mut ended = signal(SignalKind::child())?;
     let (sender, mut signals) = tokio::sync::mpsc::channel(HANDED_ON.len());
@@ -81,6 +88,9 @@ async fn stay(mut command: Command) -> io::Result<u8> {
         tokio::spawn(async move {
             while stream.recv().await.is_some() && sender.send(number).await.is_ok() {}
         });
+    }
+    if let Some(relay) = relay {
+        tokio::spawn(relay.run());
     }
     let daemon = command.spawn()?.id();
     let code = loop {

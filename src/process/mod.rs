@@ -3,7 +3,7 @@
 //! A command is built (`spec`) from a captured login environment (`base_env`, `login_env`, `login_shell`), started as a marked child
 //! (`children`), watched until it ends (`supervise`) while its output is taken (`output`, `capture`, `feed`, `spill`);
 //! its processes are found in the process table (`table`, `tree`) wherever they went. What it leaves running belongs
-//! to its session (`session`). Nothing in this room knows of tools, sockets or JSON.
+//! to its session (`session`). `guardian` watches over the daemon itself, `manager` leads to whoever started that. Nothing in this room knows of tools, sockets or JSON.
 
 mod base_env;
 mod capture;
@@ -12,6 +12,7 @@ mod feed;
 mod guardian;
 mod login_env;
 mod login_shell;
+mod manager;
 mod output;
 mod protect;
 mod session;
@@ -33,6 +34,7 @@ pub(crate) use base_env::own_entry;
 pub(crate) use capture::Capture;
 pub use children::unmarked;
 pub use guardian::{GUARDIAN_VARIABLE, guard, take_guardian};
+pub use manager::{Manager, Told};
 pub use protect::{Control, detach, probe_control, protect_self};
 pub use session::SessionProcesses;
 pub(crate) use session::{Call, RunError};

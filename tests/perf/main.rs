@@ -20,6 +20,7 @@ mod journal;
 mod raw;
 mod search;
 mod server;
+mod soak;
 mod table;
 
 use table::Table;
@@ -29,6 +30,9 @@ fn main() {
         .skip(1)
         .filter(|arg| !arg.starts_with("--"))
         .collect();
+    if asked.first().is_some_and(|area| area == "soak") {
+        std::process::exit(soak::run(asked.get(1)));
+    }
     let wanted = |area: &str| asked.is_empty() || asked.iter().any(|name| name == area);
     let mut table = Table::default();
     if wanted("bash") {
