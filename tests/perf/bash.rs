@@ -51,7 +51,9 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) {
             });
         }
     }
-    rates.iter_mut().for_each(|rate| *rate /= 2.0);
+    for rate in &mut rates {
+        *rate /= 2.0;
+    }
     table.add(
         Row::new("bash{true}, 8 in flight", rates[1], "/s")
             .floor(rates[0])

@@ -19,9 +19,10 @@ pub(crate) fn load() -> Table {
 
 /// Replaces the figures of the areas measured, and draws the chart anew.
 pub(crate) fn save(measured: &Table) {
-    let mut table = match path("perf.json").exists() {
-        true => load(),
-        false => Table::default(),
+    let mut table = if path("perf.json").exists() {
+        load()
+    } else {
+        Table::default()
     };
     table.append(measured);
     let json = serde_json::to_string_pretty(&table).unwrap();

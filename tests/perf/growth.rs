@@ -83,7 +83,7 @@ pub(crate) fn sessions(plan: &Plan, table: &mut Table) {
             client.acknowledge(&answer);
             opened += 1;
         }
-        points.push((target as f64, server.memory_mib("VmRSS") * 1_024.0));
+        points.push((f64::from(target), server.memory_mib("VmRSS") * 1_024.0));
     }
     let curve = curve("memory", "RSS", "sessions", "KiB", Fit::Linear, points);
     table.area().curves.push(curve);

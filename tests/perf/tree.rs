@@ -36,10 +36,10 @@ impl Source {
             source.text.push_str(indent);
             match number {
                 number if number % 4_001 == 0 => {
-                    source.text.push_str("unsafe impl Send for Node {}")
+                    source.text.push_str("unsafe impl Send for Node {}");
                 }
                 number if number % 1_009 == 0 => {
-                    source.text.push_str("let it = open_handle(self);")
+                    source.text.push_str("let it = open_handle(self);");
                 }
                 _ => (0..2 + source.below(9)).for_each(|_| {
                     let word = WORDS[source.below(WORDS.len())];

@@ -8,7 +8,6 @@
     clippy::panic,
     clippy::disallowed_methods,
     clippy::print_stdout,
-    clippy::exit,
     reason = "a bench stops where these would, and prints what it found"
 )]
 

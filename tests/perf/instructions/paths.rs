@@ -65,7 +65,7 @@ fn encode_results(rounds: u64) {
 fn admit_and_finish(rounds: u64) {
     let bounds = Bounds {
         finished: 100,
-        finished_ttl: Duration::from_secs(600),
+        finished_ttl: Duration::from_mins(10),
     };
     let ids: Vec<_> = (0..1_000)
         .map(|at| ToolCallId::new(&format!("toolu_{at:024}")).unwrap())
