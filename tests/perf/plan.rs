@@ -88,7 +88,13 @@ pub(crate) fn read(words: impl Iterator<Item = String>, areas: &[&str]) -> Resul
             "--markdown" => plan.form = Form::Markdown,
             "--check" => plan.check = true,
             "--save" => plan.save = true,
-            "--daemon" => plan.daemon = words.next().ok_or("--daemon needs a path")?.into(),
+            "--daemon" => {
+                let path = PathBuf::from(words.next().ok_or("--daemon needs a path")?);
+                // It is started in a workspace, where a relative path means another file.
+                let found = path.canonicalize();
+                plan.daemon =
+                    found.map_err(|error| format!("--daemon {}: {error}", path.display()))?;
+            }
             // What nextest and `cargo test` say to a test binary.
             "--list" => lists = true,
             "--ignored" => ignored = true,

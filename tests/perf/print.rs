@@ -136,7 +136,7 @@ impl Table {
 pub(crate) fn slope(curve: &Curve) -> String {
     match curve.fit {
         Fit::LogLog => format!("{:.2} (log-log)", curve.slope),
-        Fit::Linear => format!("{:.4} {} each (linear)", curve.slope, curve.unit),
+        Fit::Linear => format!("{:.2} {} each (linear)", curve.slope, curve.unit),
     }
 }
 

@@ -22,16 +22,17 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the daemon over an empty workspace.
     pub(crate) fn start(plan: &Plan) -> Self {
-        Self::start_in(plan, TempDir::new().unwrap())
+        Self::start_with(plan, TempDir::new().unwrap(), &[])
     }
 
-    /// Starts the daemon over the workspace `ws` of a scratch directory.
-    pub(crate) fn start_in(plan: &Plan, scratch: TempDir) -> Self {
+    /// Starts the daemon over the workspace `ws` of a scratch directory, with further arguments.
+    pub(crate) fn start_with(plan: &Plan, scratch: TempDir, arguments: &[&str]) -> Self {
         std::fs::create_dir_all(scratch.path().join("ws")).unwrap();
         let begun = Instant::now();
         let mut guardian = Command::new(&plan.daemon)
             .args(["serve", "--no-key", "--listen", "127.0.0.1:0"])
             .args(["--log-level", "warn"])
+            .args(arguments)
             .current_dir(scratch.path().join("ws"))
             .env("XDG_STATE_HOME", scratch.path().join("state"))
             // The start-up files of whoever measures are no part of the daemon's price.
