@@ -31,7 +31,7 @@ impl Server {
         let begun = Instant::now();
         let mut guardian = Command::new(&plan.daemon)
             .args(["serve", "--no-key", "--listen", "127.0.0.1:0"])
-            .args(["--log-level", "warn"])
+            .args(["--log-level", "error"])
             .args(arguments)
             .current_dir(scratch.path().join("ws"))
             .env("XDG_STATE_HOME", scratch.path().join("state"))

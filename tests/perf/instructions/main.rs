@@ -1,7 +1,8 @@
 //! Instructions that the hot paths take, held against committed figures: the same on a quiet machine and on a busy one.
 //!
-//! `cargo bench --locked --profile instructions --bench instructions [-- --renew]` counts them with valgrind, in runs of
-//! this program with many rounds and with none; exits with 1 where a path takes more than it should.
+//! `cargo test --locked --config tests/perf/instructions/profile.toml --bench instructions -- --count` (or `--renew`)
+//! counts them with valgrind, in runs of this program with many rounds and with none; exits with 1 where a path takes
+//! more than it should.
 
 #![expect(
     clippy::unwrap_used,
@@ -50,8 +51,9 @@ fn main() {
     {
         return paths::run(name, rounds.parse().unwrap());
     }
-    if !words.iter().any(|word| word == "--bench") {
-        // `cargo test --benches`: they work, and counts of a debug build mean nothing.
+    let asked = |flag: &str| words.iter().any(|word| word == flag);
+    if cfg!(debug_assertions) || !(asked("--count") || asked("--renew")) {
+        // They work; the counts of a debug build mean nothing.
         return paths::NAMES
             .iter()
             .for_each(|(name, _)| paths::run(name, 1));
@@ -68,7 +70,8 @@ fn main() {
     };
     let file =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/perf/figures/instructions.json");
-    if words.iter().any(|word| word == "--renew") {
+    if asked("--renew") {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(
             &file,
             serde_json::to_string_pretty(&counted).unwrap() + "\n",
