@@ -68,7 +68,11 @@ fn main() {
         }
         Ok(Asked::List) => names.iter().for_each(|name| println!("{name}: test")),
         Ok(Asked::Nothing) => {}
-        Ok(Asked::Saved(form)) => figures::load().print(form),
+        Ok(Asked::Saved(plan)) => {
+            let mut table = figures::load();
+            table.areas.retain(|area| plan.wants(&area.name));
+            table.print(plan.form);
+        }
         Ok(Asked::Measure(plan)) => measure(&plan),
     }
 }

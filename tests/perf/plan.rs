@@ -10,8 +10,8 @@ pub(crate) enum Asked {
     List,
     /// Do nothing: a test runner asks for ignored tests.
     Nothing,
-    /// Print the committed figures.
-    Saved(Form),
+    /// Print the committed figures of the areas.
+    Saved(Plan),
 }
 
 /// How to measure.
@@ -121,7 +121,7 @@ pub(crate) fn read(words: impl Iterator<Item = String>, areas: &[&str]) -> Resul
     Ok(match (ignored, lists, saved) {
         (true, _, _) => Asked::Nothing,
         (_, true, _) => Asked::List,
-        (_, _, true) => Asked::Saved(plan.form),
+        (_, _, true) => Asked::Saved(plan),
         _ => Asked::Measure(plan),
     })
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use crate::plan::Form;
 use crate::table::{Area, Curve, Fit, Goal, Row, Table, Verdict};
 
@@ -25,23 +27,27 @@ impl Table {
         }
     }
 
-    /// A sentence on machine, date and load.
+    /// A sentence on machine, dates and load.
     fn taken_on(&self) -> String {
-        let said = |name: &str| self.machine[name].as_str().unwrap_or("unknown").to_owned();
+        let said = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+        let dates: BTreeSet<_> = self.areas.iter().map(|area| said(&area.date)).collect();
+        let dates: BTreeSet<_> = [dates.first(), dates.last()]
+            .into_iter()
+            .flatten()
+            .collect();
+        let dates: Vec<_> = dates.into_iter().map(String::as_str).collect();
         let load = |area: &Area| {
-            format!(
-                "{} {:.1}/{:.1}",
-                area.name, area.load_before, area.load_after
-            )
+            let (before, after) = (area.load_before, area.load_after);
+            format!("{} {before:.1}/{after:.1}", area.name)
         };
         let loads: Vec<_> = self.areas.iter().map(load).collect();
         format!(
-            "{}, {} cores, {}, {}, {}. Load average before/after: {}.",
-            said("cpu"),
+            "{}, {} cores, {}, {}; {}. Load average before/after: {}.",
+            said(&self.machine["cpu"]),
             self.machine["cores"],
-            said("kernel"),
-            said("compiler"),
-            said("date"),
+            said(&self.machine["kernel"]),
+            said(&self.machine["compiler"]),
+            dates.join(" to "),
             loads.join(", ")
         )
     }
