@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::client::Client;
 use crate::peers::Peer;
 use crate::plan::Plan;
-use crate::sample::{Lane, in_turns, timed};
+use crate::sample::{Lane, Turn, in_turns, timed};
 use crate::server::Server;
 use crate::table::{Goal, Row, Table};
 
@@ -27,7 +27,7 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) {
     for link in &mut links {
         lanes.push(Box::new(|| timed(|| link.run_true())));
     }
-    let p50 = in_turns(plan.pick(2, 100, 400), &mut lanes);
+    let p50 = in_turns(Turn::Short, plan.pick(2, 100, 400), &mut lanes);
     drop(lanes);
     let names = || peers.iter().map(|peer| peer.name);
     table.add(

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::client::Client;
 use crate::peers::Peer;
 use crate::plan::Plan;
-use crate::sample::{Lane, in_turns, timed};
+use crate::sample::{Lane, Turn, in_turns, timed};
 use crate::server::Server;
 use crate::socket::PIECE;
 use crate::table::{Goal, Row, Table};
@@ -21,12 +21,13 @@ const LINE: &str =
 pub(crate) fn measure(plan: &Plan, table: &mut Table) {
     let server = Server::start(plan);
     let peers = Peer::found();
-    let (small, middle) = (plan.pick(2, 300, 1_000), plan.pick(2, 50, 200));
+    let small = (Turn::Short, plan.pick(2, 300, 1_000));
     let row = read(&server, &peers, 4 << 10, small, "read 4 KiB, p50");
     table.add(row.goal(Goal::AtMost(0.10)));
+    let middle = (Turn::Short, plan.pick(2, 50, 200));
     let row = read(&server, &peers, 1 << 20, middle, "read 1 MiB, p50");
     table.add(row.goal(Goal::AtMost(0.8)));
-    let large = plan.pick(1, 10, 40);
+    let large = (Turn::Long, plan.pick(1, 10, 40));
     let row = read(&server, &peers, 16 << 20, large, "read 16 MiB, p50");
     let goal = 1.5 * row.floor.unwrap();
     // It is to be ahead of this one, too.
@@ -40,7 +41,13 @@ fn put_lines(file: &Path, bytes: usize) {
 }
 
 /// Each end only counts what comes, to the last byte.
-fn read(server: &Server, peers: &[Peer], bytes: usize, rounds: usize, what: &str) -> Row {
+fn read(
+    server: &Server,
+    peers: &[Peer],
+    bytes: usize,
+    (turn, times): (Turn, usize),
+    what: &str,
+) -> Row {
     let file = server.workspace().join("file");
     put_lines(&file, bytes);
     let mut client = Client::connect(server);
@@ -59,7 +66,7 @@ fn read(server: &Server, peers: &[Peer], bytes: usize, rounds: usize, what: &str
     for link in &mut links {
         lanes.push(Box::new(|| timed(|| link.read(&file))));
     }
-    let p50 = in_turns(rounds, &mut lanes);
+    let p50 = in_turns(turn, times, &mut lanes);
     let names = peers.iter().map(|peer| peer.name);
     Row::new(what, p50[1], "ms")
         .floor(p50[0])
@@ -126,6 +133,7 @@ fn edits(plan: &Plan, table: &mut Table, server: &Server) {
         let input =
             json!({"path": "file", "old_string": old, "new_string": new, "replace_all": true});
         let p50 = in_turns(
+            Turn::Long,
             plan.pick(1, 1, 3),
             &mut [
                 Box::new(|| timed(|| std::fs::write(&file, &content).unwrap())),

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::plan::Plan;
-use crate::sample::median_ms;
+use crate::sample::{Turn, median_ms};
 use crate::search::beside_rg;
 use crate::server::{Server, scratch_in_memory};
 use crate::table::{Curve, Fit, Table};
@@ -126,7 +126,7 @@ pub(crate) fn files(plan: &Plan, table: &mut Table) {
         };
         for (at, (tool, input, rg)) in searches.iter().enumerate() {
             let rg: Vec<_> = rg.iter().map(|&word| word.to_owned()).collect();
-            for (of, p50) in beside_rg(&server, rounds, tool, input, &rg)
+            for (of, p50) in beside_rg(&server, (Turn::Long, rounds), tool, input, &rg)
                 .iter()
                 .enumerate()
             {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::plan::Plan;
-use crate::sample::{Lane, in_turns, timed};
+use crate::sample::{Lane, Turn, in_turns, timed};
 use crate::server::Server;
 use crate::table::{Goal, Row, Table};
 
@@ -34,7 +34,7 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) {
     };
     let call = || -> Duration { client.call("bash", &input).1 };
     let mut lanes: [Lane<'_>; 2] = [Box::new(|| timed(bare)), Box::new(call)];
-    let p50 = in_turns(plan.pick(1, 3, 9), &mut lanes);
+    let p50 = in_turns(Turn::Long, plan.pick(1, 3, 9), &mut lanes);
     let bytes = 4.0 * file.metadata().unwrap().len() as f64;
     let rate = |ms: f64| bytes / MIB as f64 / ms * 1_000.0;
     let floor = rate(p50[0]);

@@ -5,18 +5,39 @@ use std::time::{Duration, Instant};
 /// Something to be timed; it says itself what of it counts.
 pub(crate) type Lane<'a> = Box<dyn FnMut() -> Duration + 'a>;
 
-/// Runs each lane once per round and returns their medians in milliseconds. The first round only warms.
-pub(crate) fn in_turns(rounds: usize, lanes: &mut [Lane<'_>]) -> Vec<f64> {
-    let mut times = vec![Vec::with_capacity(rounds); lanes.len()];
-    for round in 0..=rounds {
-        for (lane, times) in lanes.iter_mut().zip(&mut times) {
-            let time = lane();
-            if round > 0 {
-                times.push(time);
+/// Times that a short piece of work is done in one turn.
+const BLOCK: usize = 10;
+
+/// How a lane's turn goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Once: what is long brings its own caches.
+    Long,
+    /// Several times after one that does not count: what is short would otherwise be timed with the caches and the
+    /// sleeping processor that the lane before left.
+    Short,
+}
+
+/// Takes about `times` times of each lane, in turns, and returns their medians in milliseconds.
+pub(crate) fn in_turns(turn: Turn, times: usize, lanes: &mut [Lane<'_>]) -> Vec<f64> {
+    let block = if turn == Turn::Short { BLOCK } else { 1 };
+    let mut taken = vec![Vec::with_capacity(times + block); lanes.len()];
+    // The first round of long ones only warms.
+    let warms = usize::from(turn == Turn::Long);
+    for round in 0..times.div_ceil(block) + warms {
+        for (lane, taken) in lanes.iter_mut().zip(&mut taken) {
+            if turn == Turn::Short {
+                lane();
+            }
+            let times = (0..block).map(|_| lane());
+            if round < warms {
+                times.for_each(drop);
+            } else {
+                taken.extend(times);
             }
         }
     }
-    times.iter_mut().map(|times| median_ms(times)).collect()
+    taken.iter_mut().map(|times| median_ms(times)).collect()
 }
 
 /// Times a piece of work.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::machine::find;
 use crate::plan::Plan;
-use crate::sample::{Lane, in_turns, timed};
+use crate::sample::{Lane, Turn, in_turns, timed};
 use crate::server::Server;
 use crate::table::{Goal, Row, Table};
 use crate::tree::Source;
@@ -25,14 +25,14 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) {
     let server = Server::start(plan);
     let mut source = Source::new();
     source.grow(&server.workspace(), 0, 40, 80);
-    let rounds = plan.pick(1, 50, 200);
+    let rounds = (Turn::Short, plan.pick(1, 50, 200));
     for (what, tool, input, rg) in searches(plan) {
         let p50 = beside_rg(&server, rounds, tool, &input, &rg);
         table.add(row(&format!("{what}, 40 files, p50"), &p50).goal(Goal::AtMost(1.0)));
     }
     let files = plan.pick(100, 25_000, 25_000);
     source.grow(&server.workspace(), 0, files, 400);
-    let rounds = plan.pick(1, 3, 15);
+    let rounds = (Turn::Long, plan.pick(1, 3, 15));
     for (what, tool, input, rg) in searches(plan) {
         let p50 = beside_rg(&server, rounds, tool, &input, &rg);
         let row = row(&format!("{what}, {files} files, p50"), &p50);
@@ -85,7 +85,7 @@ fn row(what: &str, p50: &[f64]) -> Row {
 /// The medians of ours and, where it is installed, of `rg`.
 pub(crate) fn beside_rg(
     server: &Server,
-    rounds: usize,
+    (turn, times): (Turn, usize),
     tool: &str,
     input: &Value,
     rg: &[String],
@@ -96,7 +96,7 @@ pub(crate) fn beside_rg(
     if find("rg").is_some() {
         lanes.push(Box::new(|| timed(|| run_rg(&workspace, rg))));
     }
-    in_turns(rounds, &mut lanes)
+    in_turns(turn, times, &mut lanes)
 }
 
 fn run_rg(workspace: &Path, arguments: &[String]) {

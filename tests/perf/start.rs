@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::peers::Peer;
 use crate::plan::Plan;
-use crate::sample::{in_turns, timed};
+use crate::sample::{Turn, in_turns, timed};
 use crate::server::{Server, memory_mib};
 use crate::table::{Goal, Row, Table};
 
@@ -18,6 +18,7 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) {
         assert!(status.unwrap().success());
     };
     let p50 = in_turns(
+        Turn::Long,
         plan.pick(1, 10, 30),
         &mut [
             Box::new(|| timed(version)),
