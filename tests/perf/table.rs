@@ -23,11 +23,11 @@ pub(crate) struct Area {
     pub(crate) date: Value,
     pub(crate) load_before: f64,
     pub(crate) load_after: f64,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub(crate) rows: Vec<Row>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub(crate) curves: Vec<Curve>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub(crate) tallies: Vec<Tally>,
 }
 
