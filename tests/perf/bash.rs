@@ -1,87 +1,98 @@
-//! `bash`: the price over a bare spawn, one after another and side by side; memory.
+//! `bash{true}`: its price over a bare spawn, one after another and side by side.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
+use crate::client::Client;
+use crate::peers::Peer;
+use crate::plan::Plan;
+use crate::sample::{Lane, Turn, in_turns, timed};
 use crate::server::Server;
-use crate::table::{Table, median_ms};
+use crate::table::{Goal, Row, Table};
 
-/// Pairs of a bare spawn and a call; interleaved, so that both see the same machine.
-const PAIRS: usize = 400;
-
-/// Calls of the measurement side by side.
-const SIDE_BY_SIDE: usize = 1_600;
-
-pub(crate) fn measure(table: &mut Table) {
-    let server = Server::start();
-    let ready = server.ready_after.as_secs_f64() * 1_000.0;
-    table.at_most("ready after start", None, ready, 15.0, "ms");
-    std::thread::sleep(Duration::from_secs(1));
-    table.at_most("memory, idle", None, server.memory_mib("VmRSS"), 8.0, "MiB");
-    let mut driver = server.connect();
-    driver.call("bash", json!({"command": "true"}));
-    let (mut bare, mut called) = (Vec::new(), Vec::new());
-    for _ in 0..PAIRS {
-        let begun = Instant::now();
-        bare_true();
-        bare.push(begun.elapsed());
-        called.push(driver.call("bash", json!({"command": "true"})).1);
+pub(crate) fn measure(plan: &Plan, table: &mut Table) {
+    let server = Server::start(plan);
+    let mut client = Client::connect(&server);
+    let input = json!({"command": "true"});
+    // The first captures the login environment.
+    client.call("bash", &input);
+    let peers = Peer::found();
+    let mut links: Vec<_> = peers.iter().map(Peer::connect).collect();
+    let mut lanes: Vec<Lane<'_>> = vec![
+        Box::new(|| timed(bare_true)),
+        Box::new(|| client.call("bash", &input).1),
+    ];
+    for link in &mut links {
+        lanes.push(Box::new(|| timed(|| link.run_true())));
     }
-    let floor = median_ms(&mut bare);
-    table.at_most(
-        "bash{true}, one after another, p50",
-        Some(floor),
-        median_ms(&mut called),
-        floor + 0.2,
-        "ms",
+    let p50 = in_turns(Turn::Short, plan.pick(2, 100, 400), &mut lanes);
+    drop(lanes);
+    let names = || peers.iter().map(|peer| peer.name);
+    table.add(
+        Row::new("bash{true}, one after another, p50", p50[1], "ms")
+            .floor(p50[0])
+            .goal(Goal::AtMost(p50[0] + 0.2))
+            .peers(names().zip(p50[2..].iter().copied())),
     );
-    let floor = bare_per_second();
-    let begun = Instant::now();
-    for sent in 0..SIDE_BY_SIDE + 8 {
-        if sent >= 8 {
-            driver.any_result();
-        }
-        if sent < SIDE_BY_SIDE {
-            driver.send("bash", json!({"command": "true"}));
+    let calls = plan.pick(16, 400, 1_600);
+    // Halves in turns: floor, ours, peers, and once more.
+    let mut rates = vec![0.0; 2 + peers.len()];
+    for _ in 0..2 {
+        rates[0] += rate(calls / 2, || in_eight(calls / 2, || bare_true));
+        rates[1] += rate(calls / 2, || eight_in_flight(&mut client, calls / 2));
+        for (peer, rate_of) in peers.iter().zip(&mut rates[2..]) {
+            *rate_of += rate(calls / 2, || {
+                in_eight(calls / 2, || {
+                    let mut link = peer.connect();
+                    move || link.run_true()
+                });
+            });
         }
     }
-    let rate = SIDE_BY_SIDE as f64 / begun.elapsed().as_secs_f64();
-    table.at_least(
-        "bash{true}, 8 in flight",
-        Some(floor),
-        rate,
-        0.85 * floor,
-        "/s",
-    );
-    driver.call(
-        "bash",
-        json!({"command": "head -c 200000000 /dev/zero | tr '\\0' a"}),
-    );
-    table.at_most(
-        "memory, peak over 200 MB of output",
-        None,
-        server.memory_mib("VmHWM"),
-        24.0,
-        "MiB",
+    for rate in &mut rates {
+        *rate /= 2.0;
+    }
+    table.add(
+        Row::new("bash{true}, 8 in flight", rates[1], "/s")
+            .floor(rates[0])
+            .goal(Goal::AtLeast(0.85 * rates[0]))
+            .peers(names().zip(rates[2..].iter().copied())),
     );
 }
 
 fn bare_true() {
-    Command::new("/bin/bash")
-        .args(["-c", "true"])
-        .status()
-        .unwrap();
+    let status = Command::new("/bin/bash").args(["-c", "true"]).status();
+    assert!(status.unwrap().success());
 }
 
-/// What eight bare spawn loops reach together.
-fn bare_per_second() -> f64 {
+fn rate(calls: usize, work: impl FnOnce()) -> f64 {
     let begun = Instant::now();
+    work();
+    calls as f64 / begun.elapsed().as_secs_f64()
+}
+
+fn eight_in_flight(client: &mut Client, calls: usize) {
+    for sent in 0..calls + 8 {
+        if sent >= 8 {
+            let answer = client.answer();
+            client.acknowledge(&answer);
+        }
+        if sent < calls {
+            client.send("bash", &json!({"command": "true"}));
+        }
+    }
+}
+
+/// Eight loops that share the calls; each makes what it calls first.
+fn in_eight<C: FnMut()>(calls: usize, make: impl Fn() -> C + Sync) {
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| (0..SIDE_BY_SIDE / 8).for_each(|_| bare_true()));
+            scope.spawn(|| {
+                let mut call = make();
+                (0..calls / 8).for_each(|_| call());
+            });
         }
     });
-    SIDE_BY_SIDE as f64 / begun.elapsed().as_secs_f64()
 }

@@ -1,86 +1,90 @@
-//! `read`: small, middle and large files. `edit`: one place at the end of a large file, and very many.
+//! `read`: small, middle and large files, beside the same bytes sent over a plain socket. `edit`: one place at the end
+//! of a large file, and very many.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::raw::{PIECE, Raw};
+use crate::client::Client;
+use crate::peers::Peer;
+use crate::plan::Plan;
+use crate::sample::{Lane, Turn, in_turns, timed};
 use crate::server::Server;
-use crate::table::{Table, median_ms};
+use crate::socket::PIECE;
+use crate::table::{Goal, Row, Table};
 
 const LINE: &str =
     "a line of a file of source code, about eighty bytes long, as most of them are\n";
 
-pub(crate) fn measure(table: &mut Table) {
-    let server = Server::start();
-    let file = server.workspace().join("file");
-    let mut driver = server.connect();
-    for (what, bytes, times, goal) in [
-        ("read 4 KiB, p50", 4 << 10, 1_000, 0.10),
-        ("read 1 MiB, p50", 1 << 20, 100, 0.8),
-    ] {
-        put_lines(&file, bytes);
-        let mut taken = Vec::new();
-        for _ in 0..times {
-            taken.push(
-                driver
-                    .call("read", json!({"path": "file", "limit": 1_000_000}))
-                    .1,
-            );
-        }
-        table.at_most(what, None, median_ms(&mut taken), goal, "ms");
-    }
-    large(table, &server, 1 << 20, "read 1 MiB, to its last byte, p50");
-    large(
-        table,
-        &server,
-        16 << 20,
-        "read 16 MiB, to its last byte, p50",
-    );
-    edits(table, &server);
+pub(crate) fn measure(plan: &Plan, table: &mut Table) {
+    let server = Server::start(plan);
+    let peers = Peer::found();
+    let small = (Turn::Short, plan.pick(2, 300, 1_000));
+    let row = read(&server, &peers, 4 << 10, small, "read 4 KiB, p50");
+    table.add(row.goal(Goal::AtMost(0.10)));
+    let middle = (Turn::Short, plan.pick(2, 50, 200));
+    let row = read(&server, &peers, 1 << 20, middle, "read 1 MiB, p50");
+    table.add(row.goal(Goal::AtMost(0.8)));
+    let large = (Turn::Long, plan.pick(1, 10, 40));
+    let row = read(&server, &peers, 16 << 20, large, "read 16 MiB, p50");
+    let goal = 1.5 * row.floor.unwrap();
+    // It is to be ahead of this one, too.
+    let ahead = row.peers.get("sandbox-agent").copied();
+    table.add(row.goal(Goal::AtMost(ahead.map_or(goal, |ahead| goal.min(ahead)))));
+    edits(plan, table, &server);
 }
 
 fn put_lines(file: &Path, bytes: usize) {
     std::fs::write(file, LINE.repeat(bytes / LINE.len())).unwrap();
 }
 
-/// Both ends only count what comes; the two take turns, so that both meet the same load.
-fn large(table: &mut Table, server: &Server, bytes: usize, what: &str) {
+/// Each end only counts what comes, to the last byte.
+fn read(
+    server: &Server,
+    peers: &[Peer],
+    bytes: usize,
+    (turn, times): (Turn, usize),
+    what: &str,
+) -> Row {
     let file = server.workspace().join("file");
     put_lines(&file, bytes);
-    let mut raw = Raw::connect(server.url());
-    let mut message = Vec::new();
-    raw.read("file", Some(&mut message));
-    raw.acknowledge();
-    let message: Value = serde_json::from_slice(&message).unwrap();
-    let text = message["params"]["content"][0]["text"].as_str().unwrap();
-    assert!(text.as_bytes() == std::fs::read(&file).unwrap());
-    let mut floor = Floor::start(file);
-    let (mut floors, mut values) = (Vec::new(), Vec::new());
-    for _ in 0..40 {
-        floors.push(floor.measure());
-        let begun = Instant::now();
-        assert!(raw.read("file", None) > bytes);
-        values.push(begun.elapsed());
-        raw.acknowledge();
+    let mut client = Client::connect(server);
+    let mut floor = Floor::start(file.clone());
+    let mut links: Vec<_> = peers.iter().map(Peer::connect).collect();
+    let input = json!({"path": "file", "limit": 10_000_000});
+    let least = file.metadata().unwrap().len();
+    let mut lanes: Vec<Lane<'_>> = vec![
+        Box::new(|| timed(|| floor.fetch())),
+        Box::new(|| {
+            let (answer, taken) = client.call("read", &input);
+            assert!(answer.bytes as u64 > least);
+            taken
+        }),
+    ];
+    for link in &mut links {
+        lanes.push(Box::new(|| timed(|| link.read(&file))));
     }
-    let floor = median_ms(&mut floors);
-    table.at_most(what, Some(floor), median_ms(&mut values), 1.5 * floor, "ms");
+    let p50 = in_turns(turn, times, &mut lanes);
+    let names = peers.iter().map(|peer| peer.name);
+    Row::new(what, p50[1], "ms")
+        .floor(p50[0])
+        .peers(names.zip(p50[2..].iter().copied()))
 }
 
 /// A file sent over a plain socket whenever a byte asks for it.
 struct Floor {
     stream: TcpStream,
     bytes: usize,
+    piece: Vec<u8>,
 }
 
 impl Floor {
     fn start(file: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nodelay(true).unwrap();
         let bytes = usize::try_from(file.metadata().unwrap().len()).unwrap();
         std::thread::spawn(move || {
             let (mut peer, _) = listener.accept().unwrap();
@@ -89,27 +93,29 @@ impl Floor {
                 peer.write_all(&content).unwrap();
             }
         });
-        Self { stream, bytes }
+        Self {
+            stream,
+            bytes,
+            piece: vec![0; PIECE],
+        }
     }
 
-    fn measure(&mut self) -> Duration {
-        let mut piece = vec![0; PIECE];
-        let begun = Instant::now();
+    fn fetch(&mut self) {
         self.stream.write_all(b"?").unwrap();
         let mut rest = self.bytes;
         while rest > 0 {
-            rest -= self.stream.read(&mut piece).unwrap();
+            rest -= self.stream.read(&mut self.piece).unwrap();
         }
-        begun.elapsed()
     }
 }
 
-fn edits(table: &mut Table, server: &Server) {
+fn edits(plan: &Plan, table: &mut Table, server: &Server) {
     let file = server.workspace().join("file");
-    let mut driver = server.connect();
-    let unique = LINE.repeat((50 << 20) / LINE.len()) + "the last of all lines\n";
-    let many = format!("needle {}\n", "x".repeat(860)).repeat(60_000);
-    for (what, content, old, new) in [
+    let mut client = Client::connect(server);
+    let lines = plan.pick(1_000, 60_000, 60_000);
+    let unique = LINE.repeat(868 * lines / LINE.len()) + "the last of all lines\n";
+    let many = format!("needle {}\n", "x".repeat(860)).repeat(lines);
+    let places = [
         (
             "edit, a place at the end of 50 MB",
             unique,
@@ -122,16 +128,22 @@ fn edits(table: &mut Table, server: &Server) {
             "needle",
             "thread of wool",
         ),
-    ] {
-        let mut taken = Vec::new();
-        for _ in 0..3 {
-            std::fs::write(&file, &content).unwrap();
-            let input =
-                json!({"path": "file", "old_string": old, "new_string": new, "replace_all": true});
-            let (result, time) = driver.call("edit", input);
-            assert!(!result.is_error, "{result:?}");
-            taken.push(time);
-        }
-        table.at_most(what, None, median_ms(&mut taken), 2_000.0, "ms");
+    ];
+    for (what, content, old, new) in places {
+        let input =
+            json!({"path": "file", "old_string": old, "new_string": new, "replace_all": true});
+        let p50 = in_turns(
+            Turn::Long,
+            plan.pick(1, 1, 3),
+            &mut [
+                Box::new(|| timed(|| std::fs::write(&file, &content).unwrap())),
+                Box::new(|| client.call("edit", &input).1),
+            ],
+        );
+        table.add(
+            Row::new(what, p50[1], "ms")
+                .floor(p50[0])
+                .goal(Goal::AtMost(2_000.0)),
+        );
     }
 }

@@ -9,12 +9,13 @@ use bma_executor::limits::Limits;
 use bma_executor::wire::{SessionId, ToolCallId};
 use tempfile::TempDir;
 
-use crate::table::Table;
+use crate::plan::Plan;
+use crate::table::{Goal, Row, Table};
 
-const CALLS: usize = 1_000_000;
 const SESSIONS: usize = 100;
 
-pub(crate) fn measure(table: &mut Table) {
+pub(crate) fn measure(plan: &Plan, table: &mut Table) {
+    let calls = plan.pick(1_000, 100_000, 1_000_000);
     let directory = TempDir::new().unwrap();
     let limits = Arc::new(Limits::default());
     let open = || Journal::open(directory.path(), Path::new("/workspace"), &limits);
@@ -28,7 +29,7 @@ pub(crate) fn measure(table: &mut Table) {
     let mut digest: Digest = [0; 32];
     let result = [b'r'; 300];
     let begun = Instant::now();
-    for at in 0..CALLS {
+    for at in 0..calls {
         let (session, call) = (
             &sessions[at % SESSIONS],
             ToolCallId::new(&format!("call-{at}")).unwrap(),
@@ -42,28 +43,23 @@ pub(crate) fn measure(table: &mut Table) {
             most = most.max(memory_mib());
         }
     }
-    let cost = begun.elapsed().as_secs_f64() * 1e6 / CALLS as f64;
-    table.at_most(
-        "journal, for each of a million calls",
-        None,
-        cost,
-        50.0,
-        "µs",
-    );
-    table.at_most(
-        "journal, longest over a million calls",
-        None,
+    let cost = begun.elapsed().as_secs_f64() * 1e6 / calls as f64;
+    let at_most = |what: &str, value, most, unit| {
+        Row::new(&format!("journal, {what}"), value, unit).goal(Goal::AtMost(most))
+    };
+    table.add(at_most("cost for each call", cost, 50.0, "µs"));
+    table.add(at_most(
+        &format!("longest over {calls} calls"),
         longest,
         200.0,
         "MiB",
-    );
-    table.at_most(
-        "journal, memory over a million calls",
-        None,
+    ));
+    table.add(at_most(
+        &format!("memory over {calls} calls"),
         most - before,
         64.0,
         "MiB",
-    );
+    ));
     journal.flush();
     journal.sever();
     let begun = Instant::now();
@@ -74,13 +70,12 @@ pub(crate) fn measure(table: &mut Table) {
         .iter()
         .map(|session| session.finished.len())
         .sum();
-    table.at_most(
-        &format!("journal, start after them ({known} are known)"),
-        None,
+    table.add(at_most(
+        &format!("start after them ({known} are known)"),
         start,
         2_000.0,
         "ms",
-    );
+    ));
 }
 
 fn session(journal: &Journal, at: usize) -> SessionJournal {

@@ -1,44 +1,38 @@
-//! A daemon to measure, and a connection to it.
+//! A daemon to measure.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bma_executor::harness::Harness;
-use bma_executor::net::Target;
-use bma_executor::wire::{ResultAck, SessionId, ToHarness, ToolCall, ToolCallId, ToolResult};
-use serde_json::Value;
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
-static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+use crate::plan::Plan;
 
 /// A running daemon over a scratch workspace; it ends with this value.
+#[derive(Debug)]
 pub(crate) struct Server {
     scratch: TempDir,
     guardian: Child,
-    url: String,
+    address: String,
     /// From the start of the program to its first line.
     pub(crate) ready_after: Duration,
 }
 
 impl Server {
     /// Starts the daemon over an empty workspace.
-    pub(crate) fn start() -> Self {
-        let scratch = TempDir::new().unwrap();
-        std::fs::create_dir(scratch.path().join("ws")).unwrap();
+    pub(crate) fn start(plan: &Plan) -> Self {
+        Self::start_with(plan, TempDir::new().unwrap(), &[])
+    }
+
+    /// Starts the daemon over the workspace `ws` of a scratch directory, with further arguments.
+    pub(crate) fn start_with(plan: &Plan, scratch: TempDir, arguments: &[&str]) -> Self {
+        std::fs::create_dir_all(scratch.path().join("ws")).unwrap();
         let begun = Instant::now();
-        let mut guardian = Command::new(env!("CARGO_BIN_EXE_bma-executor"))
-            .args([
-                "serve",
-                "--no-key",
-                "--listen",
-                "127.0.0.1:0",
-                "--log-level",
-                "warn",
-            ])
+        let mut guardian = Command::new(&plan.daemon)
+            .args(["serve", "--no-key", "--listen", "127.0.0.1:0"])
+            .args(["--log-level", "error"])
+            .args(arguments)
             .current_dir(scratch.path().join("ws"))
             .env("XDG_STATE_HOME", scratch.path().join("state"))
             // The start-up files of whoever measures are no part of the daemon's price.
@@ -47,20 +41,13 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(guardian.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        let line = first_line(&mut guardian);
         let ready_after = begun.elapsed();
-        let url = line
-            .trim_end()
-            .strip_prefix("listening on ")
-            .unwrap()
-            .to_owned();
+        let address = line.strip_prefix("listening on ws://").unwrap().to_owned();
         Self {
             scratch,
             guardian,
-            url,
+            address,
             ready_after,
         }
     }
@@ -70,32 +57,12 @@ impl Server {
         self.scratch.path().join("ws")
     }
 
-    /// Its URL.
-    pub(crate) fn url(&self) -> &str {
-        &self.url
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
-    /// Connects.
-    pub(crate) fn connect(&self) -> Driver {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        let target = Target::new(&self.url, None, None).unwrap();
-        let harness = runtime.block_on(Harness::connect(&target)).unwrap();
-        let session = SessionId::new(&format!(
-            "perf-{}",
-            CONNECTIONS.fetch_add(1, Ordering::Relaxed)
-        ));
-        Driver {
-            session: session.unwrap(),
-            runtime,
-            harness,
-            calls: 0,
-        }
-    }
-
-    /// The process that serves.
+    /// The process that serves; its parent only watches over it.
     pub(crate) fn daemon_pid(&self) -> u32 {
         let me = self.guardian.id();
         let mut processes = std::fs::read_dir("/proc")
@@ -109,30 +76,32 @@ impl Server {
 
     /// Its resident memory, or the peak of it (`VmRSS`, `VmHWM`), in MiB.
     pub(crate) fn memory_mib(&self, field: &str) -> f64 {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", self.daemon_pid())).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix(field))
-            .unwrap();
-        let kib: f64 = line
-            .trim_start_matches(':')
-            .trim()
-            .trim_end_matches(" kB")
-            .parse()
-            .unwrap();
-        kib / 1_024.0
+        memory_mib(self.daemon_pid(), field)
     }
+}
+
+/// The first line that a program prints.
+pub(crate) fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    let stdout = child.stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+/// A field of `/proc/PID/status` (`VmRSS`, `VmHWM`), in MiB.
+pub(crate) fn memory_mib(pid: u32, field: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kib = line
+        .unwrap()
+        .trim_matches(|char: char| !char.is_ascii_digit());
+    kib.parse::<f64>().unwrap() / 1_024.0
 }
 
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
+    let fields = stat.rsplit_once(')')?.1;
+    fields.split_whitespace().nth(1)?.parse().ok()
 }
 
 impl Drop for Server {
@@ -143,83 +112,8 @@ impl Drop for Server {
     }
 }
 
-/// One connection, driven from a thread that waits.
-pub(crate) struct Driver {
-    runtime: Runtime,
-    harness: Harness,
-    /// Its own, since a session belongs to one connection.
-    session: SessionId,
-    calls: usize,
-}
-
-impl Driver {
-    /// Makes a call and waits for its result; returns it with the time it took.
-    pub(crate) fn call(&mut self, name: &str, input: Value) -> (ToolResult, Duration) {
-        let begun = Instant::now();
-        let id = self.send(name, input);
-        let result = self.result(&id);
-        (result, begun.elapsed())
-    }
-
-    /// Sends a call.
-    pub(crate) fn send(&mut self, name: &str, input: Value) -> ToolCallId {
-        self.calls += 1;
-        let id = ToolCallId::new(&format!("c{}", self.calls)).unwrap();
-        let Value::Object(input) = input else {
-            panic!("an input is an object")
-        };
-        let call = ToolCall {
-            session_id: self.session.clone(),
-            tool_call_id: id.clone(),
-            name: name.to_owned(),
-            input,
-            deadline_ms: None,
-            permission: None,
-            traceparent: None,
-        };
-        self.runtime
-            .block_on(self.harness.send(&call.into()))
-            .unwrap();
-        id
-    }
-
-    /// Waits for the result of a call.
-    pub(crate) fn result(&mut self, id: &ToolCallId) -> ToolResult {
-        loop {
-            let result = self.any_result();
-            if result.tool_call_id == *id {
-                return result;
-            }
-        }
-    }
-
-    /// Waits for the next result of whichever call.
-    pub(crate) fn any_result(&mut self) -> ToolResult {
-        self.runtime.block_on(async {
-            loop {
-                if let ToHarness::ToolResult(result) = self.harness.next().await.unwrap() {
-                    let (session_id, tool_call_id) =
-                        (result.session_id.clone(), result.tool_call_id.clone());
-                    self.harness
-                        .send(
-                            &ResultAck {
-                                session_id,
-                                tool_call_id,
-                            }
-                            .into(),
-                        )
-                        .await
-                        .unwrap();
-                    return result;
-                }
-            }
-        })
-    }
-}
-
-/// Makes a directory of a test's own below a workspace.
-pub(crate) fn make_dir(workspace: &Path, name: &str) -> PathBuf {
-    let path = workspace.join(name);
-    std::fs::create_dir_all(&path).unwrap();
-    path
+/// A scratch directory in memory where that can be had: a disk takes minutes for a million files.
+pub(crate) fn scratch_in_memory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    TempDir::new_in(memory).or_else(|_| TempDir::new()).unwrap()
 }
