@@ -99,11 +99,15 @@ fn table() -> String {
 fn the_readme_lists_every_limit_as_the_code_has_it() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let readme = std::fs::read_to_string(&path).unwrap();
-    let begin = readme.find(HEAD).expect("the README has a table of limits");
-    let length = readme[begin..].find("\n\n").unwrap() + 1;
-    let (expected, found) = (table(), &readme[begin..begin + length]);
+    let (before, rest) = readme
+        .split_once(HEAD)
+        .expect("the README has a table of limits");
+    let (rows, after) = rest
+        .split_once("\n\n")
+        .expect("something follows the table");
+    let (expected, found) = (table(), format!("{HEAD}{rows}\n"));
     if std::env::var_os(UPDATE).is_some() {
-        let updated = [&readme[..begin], &expected, &readme[begin + length..]].concat();
+        let updated = format!("{before}{expected}\n{after}");
         std::fs::write(&path, updated).unwrap();
         return;
     }

@@ -11,11 +11,10 @@ use crate::support::watched::{get, start_watched};
 fn section(title: &str) -> String {
     let readme =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let begin = readme
-        .find(&format!("\n## {title}\n"))
+    let (_, rest) = readme
+        .split_once(&format!("\n## {title}\n"))
         .unwrap_or_else(|| panic!("no section {title}"));
-    let rest = &readme[begin + 4..];
-    rest[..rest.find("\n## ").unwrap_or(rest.len())].to_owned()
+    rest.split("\n## ").next().unwrap().to_owned()
 }
 
 /// The names in the first column of a section's tables.

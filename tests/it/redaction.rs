@@ -163,9 +163,9 @@ async fn plant_handshakes(address: SocketAddr, key: &str) {
         format!("{}\r\n\r\n", secret("garbage")),
     ];
     tokio::task::spawn_blocking(move || {
-        plain
-            .iter()
-            .for_each(|text| drop(exchange(address, text.as_bytes())))
+        for text in plain {
+            exchange(address, text.as_bytes());
+        }
     })
     .await
     .unwrap();
