@@ -108,7 +108,7 @@ fn what_was_noted_is_there_after_each_of_several_restarts() {
         assert_eq!(known(&session), (vec![one, two], vec!["call-3".to_owned()]));
         assert_eq!(session.interrupted[0].1, digest(3));
         assert_eq!(session.finished[1].digest, digest(2));
-        assert!(session.finished[0].age < Duration::from_secs(60));
+        assert!(session.finished[0].age < Duration::from_mins(1));
         journal.sever();
     }
 }
@@ -189,12 +189,12 @@ fn a_tail_torn_at_any_byte_costs_its_own_record_and_nothing_before_or_after() {
 fn garbage_in_the_place_of_the_journal_stops_nothing() {
     let directory = TempDir::new().unwrap();
     for garbage in [
-        &b""[..],
-        b"\n",
-        b"no journal at all\n",
-        &[0; 100_000],
-        &[0xff; 3_000_000],
-        b"bma-executor journal 2\n",
+        b"".to_vec(),
+        b"\n".to_vec(),
+        b"no journal at all\n".to_vec(),
+        vec![0; 100_000],
+        vec![0xff; 3_000_000],
+        b"bma-executor journal 2\n".to_vec(),
     ] {
         write(journal_path(&directory), garbage).unwrap();
         let (journal, recovered) = open(directory.path());

@@ -34,6 +34,7 @@ const GATHER: Duration = Duration::from_millis(5);
 const BATCH: usize = 256;
 
 /// Does what comes until the journal has ended.
+#[expect(clippy::disallowed_methods, reason = "the thread is its own")]
 pub(super) fn run(journal: &Weak<Inner>, jobs: &Receiver<Job>) {
     while let Ok(job) = jobs.recv() {
         if matches!(job, Job::Delivered(..)) {

@@ -145,7 +145,7 @@ pub(super) fn command_line(pid: u32) -> String {
 }
 
 /// Returns the children of the first thread of this process; nothing where the kernel does not tell, see
-/// proc_pid_task_tid_children(5).
+/// `proc_pid_task_tid_children(5)`.
 pub(super) fn children_of_first_thread() -> Option<Vec<u32>> {
     let mut buffer = [0; 4096];
     let text = at(

@@ -49,6 +49,7 @@ pub(super) fn start() -> io::Result<(Lines, LogGuard)> {
     Ok((Lines { sender, dropped }, guard))
 }
 
+#[expect(clippy::disallowed_methods, reason = "the thread is its own")]
 fn write_all(receiver: &Receiver<Message>, dropped: &AtomicU64) {
     while let Ok(first) = receiver.recv() {
         let waited_for = matches!(first, Message::Flush(_));

@@ -282,9 +282,9 @@ mod tests {
         for (long, size) in [(usize::MAX, 7), (0, 64), (8, 100)] {
             let encoder = Encoder::of(&whole, long).unwrap();
             assert_eq!(encoder.size(), theirs.len(), "{theirs}");
-            let encoded = encoder.finish(whole.clone());
-            assert_eq!(encoded.size(), theirs.len());
-            let pieces: Vec<Bytes> = encoded.pieces(size).collect();
+            let message = encoder.finish(whole.clone());
+            assert_eq!(message.size(), theirs.len());
+            let pieces: Vec<Bytes> = message.pieces(size).collect();
             assert!(
                 pieces.iter().all(|piece| (1..=size).contains(&piece.len())),
                 "{pieces:?}"

@@ -172,8 +172,7 @@ fn is_local(handle: &OwnedFd) -> bool {
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
     const TMPFS: i64 = 0x0102_1994;
-    rustix::fs::fstatfs(handle)
-        .is_ok_and(|stat| [EXT4, XFS, BTRFS, TMPFS].contains(&i64::from(stat.f_type)))
+    rustix::fs::fstatfs(handle).is_ok_and(|stat| [EXT4, XFS, BTRFS, TMPFS].contains(&stat.f_type))
 }
 
 /// Asks the kernel whether it has `openat2`: some container runtimes forbid it.

@@ -45,7 +45,10 @@ async fn expect_unacknowledged(client: &mut Client, id: &str) -> Reply {
 
 /// Opens a session and returns the token that comes with it.
 async fn open(client: &mut Client, params: Value) -> String {
-    client.session = params["session_id"].as_str().unwrap().to_owned();
+    params["session_id"]
+        .as_str()
+        .unwrap()
+        .clone_into(&mut client.session);
     client.send("session.open", params).await;
     let opened = client.expect("session.opened").await;
     opened["resume_token"].as_str().unwrap().to_owned()

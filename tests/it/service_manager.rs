@@ -1,4 +1,4 @@
-//! The daemon and the service manager that started it, played here by a socket (sd_notify(3)).
+//! The daemon and the service manager that started it, played here by a socket (`sd_notify(3)`).
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
