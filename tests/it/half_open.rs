@@ -25,7 +25,7 @@ fn start_with_heartbeat() -> Executor {
 }
 
 /// Asks for the session until the executor has noticed that its holder is gone.
-async fn take_up(client: &mut Client) {
+pub async fn take_up(client: &mut Client) {
     let until = Instant::now() + NOTICED;
     loop {
         client
