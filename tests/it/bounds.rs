@@ -7,6 +7,7 @@ use std::time::Duration;
 use bma_executor::limits::Limits;
 use serde_json::{Value, json};
 
+use crate::half_open::take_up;
 use crate::support::executor::Options;
 use crate::support::{Client, Executor, Reply, SOON, start_executor_in, start_executor_with};
 
@@ -34,9 +35,7 @@ async fn print(client: &mut Client, id: &str, bytes: usize) -> Reply {
 /// Opens the session again; returns what comes by itself: in order, each id and its error code, empty where it is whole.
 async fn what_comes(executor: &Executor) -> Vec<(String, String)> {
     let mut client = executor.connect().await;
-    client
-        .send("session.open", json!({"session_id": "s-1"}))
-        .await;
+    take_up(&mut client).await;
     let frames = client.drain(Duration::from_millis(300)).await;
     let results = frames
         .iter()

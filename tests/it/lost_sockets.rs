@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::half_open::take_up;
 use crate::support::{SOON, start_executor};
 
 const CALLS: usize = 50;
@@ -23,9 +24,7 @@ async fn fifty_pending_calls_survive_a_reset_and_each_is_answered_once() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     first.cut();
     let mut second = executor.connect().await;
-    second
-        .send("session.open", json!({"session_id": "s-1"}))
-        .await;
+    take_up(&mut second).await;
     while !pending.is_empty() {
         let (id, reply) = second.expect_any_result(SOON).await;
         reply.check_done();
@@ -57,10 +56,7 @@ async fn a_connection_lost_again_and_again_loses_no_result() {
     for _ in 0..10 {
         client.cut();
         client = executor.connect().await;
-        client
-            .send("session.open", json!({"session_id": "s-1"}))
-            .await;
-        client.expect("session.opened").await;
+        take_up(&mut client).await;
     }
     assert_eq!(
         client.expect_result(&read).await.check_done().data().len(),

@@ -8,6 +8,7 @@ use bma_executor::tools::{Ctx, ToolOutput};
 use bma_executor::wire::ContentBlock;
 use serde_json::{Value, json};
 
+use crate::half_open::take_up;
 use crate::support::dialling::{start_dialling, start_harness};
 use crate::support::executor::Options;
 use crate::support::{Client, SOON, start_executor, start_executor_with};
@@ -58,9 +59,7 @@ async fn a_result_that_a_dialling_harness_closed_for_does_not_come_whole_again()
     first.close(1009).await;
     drop(first);
     let mut second = executor.connect().await;
-    second
-        .send("session.open", json!({"session_id": "s-1"}))
-        .await;
+    take_up(&mut second).await;
     check_replaced(&mut second, &ids).await;
 }
 
@@ -89,9 +88,7 @@ async fn a_large_result_comes_whole_again_after_another_close() {
     first.close(1001).await;
     drop(first);
     let mut second = executor.connect().await;
-    second
-        .send("session.open", json!({"session_id": "s-1"}))
-        .await;
+    take_up(&mut second).await;
     assert!(second.expect_result(&large).await.data() == large_text());
     second.expect_result(&small).await.check_done();
 }
@@ -126,9 +123,7 @@ async fn a_result_that_ends_while_nobody_is_connected_is_as_large_as_its_harness
     first.cut();
     tokio::time::sleep(Duration::from_millis(800)).await;
     let mut second = executor.connect().await;
-    second
-        .send("session.open", json!({"session_id": "s-1"}))
-        .await;
+    take_up(&mut second).await;
     let reply = second.expect_result(&id).await;
     assert_eq!(
         reply.check_done().data().len(),
