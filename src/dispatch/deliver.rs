@@ -42,7 +42,10 @@ impl Hub {
     ) -> usize {
         let (session_id, tool_call_id) = (result.session_id.clone(), result.tool_call_id.clone());
         let max = self.largest_message(&session_id);
-        let message = spell_to_fit(result, max, self.0.limits.fragment_bytes);
+        // What the journal keeps must be there as one piece.
+        let limits = &self.0.limits;
+        let long = limits.fragment_bytes.max(limits.journal_result_bytes);
+        let message = spell_to_fit(result, max, long);
         let size = message.size();
         // Ahead of every queue: what a harness has seen must be known to the next daemon.
         journal.finished(&tool_call_id, digest, message.whole());
