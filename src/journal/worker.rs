@@ -36,8 +36,9 @@ const BATCH: usize = 256;
 /// Does what comes until the journal has ended.
 #[expect(clippy::disallowed_methods, reason = "the thread is its own")]
 pub(super) fn run(journal: &Weak<Inner>, jobs: &Receiver<Job>) {
+    let mut busy = false;
     while let Ok(job) = jobs.recv() {
-        if matches!(job, Job::Delivered(..)) {
+        if matches!(job, Job::Delivered(..)) && !busy {
             // Nobody waits for these, and waking this thread for each would cost the next call its turn.
             std::thread::sleep(GATHER);
         }
@@ -47,7 +48,9 @@ pub(super) fn run(journal: &Weak<Inner>, jobs: &Receiver<Job>) {
         let mut frames = Vec::new();
         let mut ends = Vec::new();
         let mut renew = false;
+        let mut taken = 0;
         for job in std::iter::once(job).chain(jobs.try_iter().take(BATCH)) {
+            taken += 1;
             match job {
                 Job::Open(session) => session.open(),
                 Job::Delivered(session, call) => session.delivered_into(&call, &mut frames),
@@ -56,6 +59,7 @@ pub(super) fn run(journal: &Weak<Inner>, jobs: &Receiver<Job>) {
                 Job::Flush(end) => ends.push(end),
             }
         }
+        busy = taken > BATCH;
         if !frames.is_empty() {
             inner.append_frames(&frames);
         }
