@@ -47,6 +47,7 @@ impl Connection {
         }
         let stop = Stop::new();
         self.make_room_for(&mut state, &call.session_id);
+        let has_memory = hub.has_memory(&mut state);
         let Some(session) = state.sessions.get_mut(&call.session_id) else {
             return;
         };
@@ -72,10 +73,10 @@ impl Connection {
             return refuse(ErrorCode::SessionClosed, message.to_owned(), None);
         }
         let slot = Arc::clone(&hub.0.slots).try_acquire_owned().ok();
-        let Some(slot) = slot.filter(|_| self.outbox().has_room() && hub.has_memory()) else {
+        let Some(slot) = slot.filter(|_| self.outbox().has_room() && has_memory) else {
             // Not remembered: sent again, it may run.
             session.registry.withdraw(&call.tool_call_id);
-            let message = hub.why_overloaded(self.outbox().has_room());
+            let message = hub.why_overloaded(self.outbox().has_room(), has_memory);
             return refuse(ErrorCode::Overloaded, message, Some(RETRY_AFTER));
         };
         let tracker = session.calls.clone();
@@ -123,14 +124,19 @@ impl Connection {
 }
 
 impl Hub {
-    fn has_memory(&self) -> bool {
-        self.0.accounts.bytes() < self.0.limits.result_memory_bytes
+    /// Whether there is room for another result that no harness has; what was delivered makes room for it.
+    fn has_memory(&self, state: &mut State) -> bool {
+        let has_room = || self.0.accounts.bytes() < self.0.limits.result_memory_bytes;
+        if !has_room() {
+            self.give_up_delivered(&mut state.sessions, &mut state.ages);
+        }
+        has_room()
     }
 
-    fn why_overloaded(&self, peer_reads: bool) -> String {
+    fn why_overloaded(&self, peer_reads: bool, has_memory: bool) -> String {
         let why = if !peer_reads {
             "this harness has not read the results that are waiting for it".to_owned()
-        } else if !self.has_memory() {
+        } else if !has_memory {
             "the memory for unread results is full".to_owned()
         } else {
             format!(

@@ -19,6 +19,9 @@ use crate::wire::{ResultAck, SessionId, ToolCall, ToolCallId, ToolResult};
 /// A result above this is not kept once the harness has it; asked for again, it is said to be too large.
 const KEPT_AFTER_DELIVERY: usize = 64 * 1024;
 
+/// Part of the memory for results that is made free of delivered ones at one time.
+const SLACK: usize = 16;
+
 /// Finished calls by age, for the bounds of the whole daemon.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
@@ -247,17 +250,30 @@ impl Hub {
         }
     }
 
-    /// Gives up kept results until the daemon's memory for them suffices: delivered ones first, then large ones, oldest
+    /// Gives up kept results where the daemon's memory for them is full: delivered ones first, then large ones, oldest
     /// first.
     fn make_room(&self, sessions: &mut Sessions, ages: &mut Ages) {
-        for queue in [&mut ages.delivered, &mut ages.large, &mut ages.small] {
-            while self.0.accounts.bytes() > self.0.limits.result_memory_bytes {
-                let Some((session, call)) = queue.pop() else {
-                    break;
-                };
-                if let Some(it) = sessions.get_mut(&session) {
-                    give_up(it, &session, &call, "the memory for results was full");
-                }
+        let limit = self.0.limits.result_memory_bytes;
+        if self.0.accounts.bytes() > limit {
+            self.give_up_delivered(sessions, ages);
+            self.give_up_oldest(sessions, &mut ages.large, limit);
+            self.give_up_oldest(sessions, &mut ages.small, limit);
+        }
+    }
+
+    /// Gives up delivered results until some of the memory for results is free: calls that end side by side add theirs
+    /// before any of them makes room.
+    pub(super) fn give_up_delivered(&self, sessions: &mut Sessions, ages: &mut Ages) {
+        let limit = self.0.limits.result_memory_bytes;
+        self.give_up_oldest(sessions, &mut ages.delivered, limit - limit / SLACK);
+    }
+
+    fn give_up_oldest(&self, sessions: &mut Sessions, queue: &mut ByAge, target: usize) {
+        while self.0.accounts.bytes() > target
+            && let Some((session, call)) = queue.pop()
+        {
+            if let Some(it) = sessions.get_mut(&session) {
+                give_up(it, &session, &call, "the memory for results was full");
             }
         }
     }

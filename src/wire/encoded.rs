@@ -7,14 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::escape::{escaped_len, inside_string, string};
+use super::escape::{escaped_len, fill, string};
 use super::{ContentBlock, ImageSource, ToolResult};
 
 /// Room beside the texts: envelope, ids, details.
 const FRAME_BYTES: usize = 4 * 1024;
-
-/// Part of a piece that is left for what its text needs beyond its own length: a sixteenth, as in source code.
-const ESCAPES: usize = 16;
 
 /// A result that can be written.
 #[derive(Debug, Clone)]
@@ -185,22 +182,15 @@ impl Iterator for Pieces {
             self.first = long.after.clone();
             return self.next();
         }
-        let mut end = rest.len().min(self.size - self.size / ESCAPES);
-        loop {
-            end = rest.floor_char_boundary(end);
-            let len = escaped_len(rest.get(..end).unwrap_or_default().as_bytes());
-            if len <= self.size {
-                break;
-            }
-            end = (end * self.size / len).min(end - 1);
-        }
-        if end == 0 {
-            // Smaller than one character can be: the caller's size is then not to be kept.
-            end = rest.chars().next().map_or(rest.len(), char::len_utf8);
-        }
         let mut piece = String::with_capacity(self.size);
-        inside_string(&mut piece, rest.get(..end).unwrap_or(rest));
-        self.long = Some((long, at + end));
+        let mut left = fill(&mut piece, rest, self.size).len();
+        if left == rest.len() {
+            // Smaller than one character can be: the size is then not to be kept.
+            let first = rest.chars().next().map_or(rest.len(), char::len_utf8);
+            fill(&mut piece, rest.get(..first).unwrap_or(rest), usize::MAX);
+            left -= first;
+        }
+        self.long = Some((Arc::clone(&long), at + rest.len() - left));
         Some(piece.into())
     }
 }

@@ -125,6 +125,25 @@ async fn delivered_results_go_before_those_that_wait() {
 }
 
 #[tokio::test]
+async fn calls_side_by_side_are_not_refused_for_results_that_were_delivered() {
+    let executor = start_within(|limits| limits.result_memory_bytes = 400_000);
+    let mut client = executor.connect().await;
+    executor.write_file("page", "x".repeat(20_000));
+    let mut sent = 0;
+    for answered in 0..200 {
+        while sent < 200 && sent < answered + 4 {
+            let input = json!({"path": "page"});
+            client
+                .send_call_as(&format!("c-{sent}"), "read", input, json!({}))
+                .await;
+            sent += 1;
+        }
+        let id = format!("c-{answered}");
+        client.expect_result(&id).await.check_done();
+    }
+}
+
+#[tokio::test]
 async fn a_harness_that_never_acknowledges_is_refused_before_anything_is_lost() {
     let executor = start_within(|limits| limits.max_finished_calls = 5);
     let mut client = executor.connect().await;

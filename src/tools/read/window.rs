@@ -44,9 +44,9 @@ pub(super) struct Window {
     breaks: u64,
     /// Whether what passed ends inside a line.
     inside_line: bool,
-    /// Where in `out` the current line begins, and what `out` takes in JSON up to there.
+    /// Where in `out` the current line begins, and what `out` takes in JSON up to there, once that was counted.
     line_start: usize,
-    start_encoded: usize,
+    start_encoded: Option<usize>,
     /// The current line's true length so far.
     line_len: u64,
     /// Whether no more lines are taken.
@@ -73,7 +73,7 @@ impl Window {
             breaks: 0,
             inside_line: false,
             line_start: 0,
-            start_encoded: 0,
+            start_encoded: None,
             line_len: 0,
             full: false,
             more: false,
@@ -166,8 +166,11 @@ impl Window {
             return false;
         }
         let lines = count(block);
-        let encoded = self.start_encoded + escaped_len(inside) + escaped_len(block);
-        if encoded > self.bounds.encoded || self.taken + lines >= self.bounds.lines {
+        let encoded = (!self.is_far())
+            .then(|| self.start_encoded() + escaped_len(inside) + escaped_len(block));
+        if encoded.is_some_and(|encoded| encoded > self.bounds.encoded)
+            || self.taken + lines >= self.bounds.lines
+        {
             return false;
         }
         self.taken += lines;
@@ -178,9 +181,20 @@ impl Window {
         };
         let tail = block.get(end + 1..).unwrap_or_default();
         self.line_len = u64::try_from(tail.len()).unwrap_or(0);
-        self.start_encoded = encoded - escaped_len(tail);
+        self.start_encoded = encoded.map(|encoded| encoded - escaped_len(tail));
         self.line_start = start + end + 1;
         true
+    }
+
+    /// Whether the bound on encoded bytes is far even if each byte takes six: most windows need no count.
+    fn is_far(&self) -> bool {
+        self.out.len().saturating_add(2).saturating_mul(6) <= self.bounds.encoded
+    }
+
+    /// Returns what `out` takes in JSON up to the current line.
+    fn start_encoded(&self) -> usize {
+        self.start_encoded
+            .unwrap_or_else(|| escaped_len(self.out.get(..self.line_start).unwrap_or_default()))
     }
 
     /// Takes what a block has of one line; returns what follows.
@@ -207,9 +221,11 @@ impl Window {
         let mut shown = self.out.len() - self.line_start;
         let mut clipped = u64::try_from(shown).is_ok_and(|shown| shown < self.line_len);
         let bytes = self.bounds.bytes.saturating_sub(self.line_start);
-        let encoded = self.bounds.encoded.saturating_sub(self.start_encoded);
+        let is_far = self.is_far();
+        let start_encoded = if is_far { 0 } else { self.start_encoded() };
+        let encoded = self.bounds.encoded.saturating_sub(start_encoded);
         let text = self.out.get(self.line_start..).unwrap_or_default();
-        if shown + usize::from(has_break) > bytes || escaped_len(text) + 2 > encoded {
+        if shown + usize::from(has_break) > bytes || (!is_far && escaped_len(text) + 2 > encoded) {
             if self.taken > 0 {
                 self.out.truncate(self.line_start);
                 self.full = true;
@@ -233,7 +249,8 @@ impl Window {
             self.out.push(b'\n');
         }
         self.taken += 1;
-        self.start_encoded += escaped_len(self.out.get(self.line_start..).unwrap_or_default());
+        let line = self.out.get(self.line_start..).unwrap_or_default();
+        self.start_encoded = (!is_far).then(|| start_encoded + escaped_len(line));
         self.line_start = self.out.len();
         self.line_len = 0;
         self.full = self.taken == self.bounds.lines;
