@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::base_env::{self, Env};
-use super::login_shell;
+use super::functions::Login;
+use super::login_shell::{self, Found};
 use crate::limits::Limits;
 
 /// Longest environment string that the kernel takes (`MAX_ARG_STRLEN`), with room for its end.
@@ -40,7 +41,7 @@ struct Cached {
     /// Counts the captures; a late one must not take the place of a newer.
     turn: u64,
     watched: Vec<(PathBuf, Option<Stamp>)>,
-    env: Arc<Env>,
+    login: Arc<Login>,
 }
 
 /// What changes when a file is changed: device, number, size, time of change in seconds and nanoseconds.
@@ -62,33 +63,38 @@ impl LoginEnv {
 
     /// Returns the environment; captures it where there is none yet or a start-up file has changed. Where that takes
     /// too long, commands get the daemon's environment until it has come.
-    pub(super) async fn get(self: &Arc<Self>, shell: &Path) -> Arc<Env> {
-        if let Some(env) = self.current() {
-            return env;
+    pub(super) async fn get(self: &Arc<Self>, shell: &Path) -> Arc<Login> {
+        if let Some(login) = self.current() {
+            return login;
         }
         let _turn = self.capturing.lock().await;
-        if let Some(env) = self.current() {
-            return env;
+        if let Some(login) = self.current() {
+            return login;
         }
         // The stamps come first: a change during the capture makes the next command capture again.
         let watched = self.startup_files();
         let turn = self.turns.fetch_add(1, Ordering::AcqRel) + 1;
-        let base = Arc::new(self.base.clone());
+        let base = Arc::new(Login::unchanged(self.base.clone()));
         let late = Cached {
             turn,
             watched: watched.clone(),
-            env: Arc::clone(&base),
+            login: Arc::clone(&base),
         };
-        let (login, shell) = (Arc::clone(self), shell.to_owned());
+        let (this, shell) = (Arc::clone(self), shell.to_owned());
         let capture = self.captures.spawn(async move {
-            let env = match login.capture(&shell).await {
-                Ok(env) => Arc::new(env),
+            let login = match this.capture(&shell).await {
+                Ok(login) => Arc::new(login),
                 Err(error) => {
                     tracing::warn!(%error, "the login environment could not be captured; commands get the daemon's");
                     base
                 }
             };
-            login.store(Cached { turn, watched, env }, true);
+            let new = Cached {
+                turn,
+                watched,
+                login,
+            };
+            this.store(new, true);
         });
         if tokio::time::timeout(self.limits.login_env_timeout, capture)
             .await
@@ -110,17 +116,17 @@ impl LoginEnv {
 
     /// Remembers an environment unless a later turn has one, or this turn has one and it is not to be replaced;
     /// returns the one that is remembered.
-    fn store(&self, new: Cached, replace: bool) -> Arc<Env> {
+    fn store(&self, new: Cached, replace: bool) -> Arc<Login> {
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         match &*cached {
             Some(old) if old.turn > new.turn || (old.turn == new.turn && !replace) => {
-                Arc::clone(&old.env)
+                Arc::clone(&old.login)
             }
-            _ => Arc::clone(&cached.insert(Arc::new(new)).env),
+            _ => Arc::clone(&cached.insert(Arc::new(new)).login),
         }
     }
 
-    fn current(&self) -> Option<Arc<Env>> {
+    fn current(&self) -> Option<Arc<Login>> {
         let cached = self
             .cached
             .lock()
@@ -130,7 +136,7 @@ impl LoginEnv {
             .watched
             .iter()
             .all(|(path, then)| stamp(path) == *then);
-        same.then(|| Arc::clone(&cached.env))
+        same.then(|| Arc::clone(&cached.login))
     }
 
     fn startup_files(&self) -> Vec<(PathBuf, Option<Stamp>)> {
@@ -150,8 +156,8 @@ impl LoginEnv {
         files.into_iter().map(stamped).collect()
     }
 
-    pub(super) async fn capture(&self, shell: &Path) -> io::Result<Env> {
-        let mut env =
+    pub(super) async fn capture(&self, shell: &Path) -> io::Result<Login> {
+        let Found { mut env, exported } =
             login_shell::environment(shell, &self.base, &self.limits, &self.closing).await?;
         base_env::drop_shell_state(&mut env);
         base_env::drop_spare_locale(&mut env);
@@ -165,7 +171,7 @@ impl LoginEnv {
             keep_path(&mut env, given);
         }
         drop_large_functions(&mut env, self.limits.login_env_bytes);
-        Ok(env)
+        Ok(Login::new(env, &exported))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! It must never go on without a bound, end a start-up file impolitely, or take a start-up file's words for variables.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,16 +22,27 @@ use super::supervise::end;
 use super::tree::Tree;
 use crate::limits::Limits;
 
-/// Tells the environment apart from whatever a start-up file prints. Options and traps that a start-up file may have
+/// Tells the environment apart from whatever a start-up file prints; before it, which functions programs get too. Options and traps that a start-up file may have
 /// set are taken back first; where the functions make the environment too large for a program, it comes without them.
-const SCRIPT: &str = r#"builtin set +eux -f
+const SCRIPT: &str = r#"builtin set +aeux -f
 builtin trap - EXIT ERR DEBUG RETURN
 IFS=$' \t\n'
+builtin printf '\0%s\0' "$1"
+builtin declare -Fx
 builtin export -f -- $(builtin compgen -A function) >/dev/null
 builtin printf '\0%s\0' "$1"
 "$2" -0 2>/dev/null || { builtin export -nf -- $(builtin compgen -A function); "$2" -0; }
 builtin printf '%s\0' "$1"
 "#;
+
+/// What a login shell comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Its variables; every function is one of them.
+    pub(super) env: Env,
+    /// The functions that it exports itself.
+    pub(super) exported: HashSet<Vec<u8>>,
+}
 
 /// What one run may print, start-up files' own words included: twice what an environment can be.
 const CAPTURE_BYTES: usize = 4 * 1024 * 1024;
@@ -41,7 +53,7 @@ pub(super) async fn environment(
     base: &Env,
     limits: &Limits,
     closing: &CancellationToken,
-) -> io::Result<Env> {
+) -> io::Result<Found> {
     let mark = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
     let mut command = command(shell, base, &mark)?;
     let tag = Tag::new();
@@ -94,13 +106,13 @@ fn command(shell: &Path, base: &Env, mark: &str) -> io::Result<Command> {
 }
 
 /// Reads until the environment has come whole; a background process of a start-up file may hold the pipe longer.
-async fn read(stdout: Option<ChildStdout>, mark: &str) -> io::Result<Env> {
+async fn read(stdout: Option<ChildStdout>, mark: &str) -> io::Result<Found> {
     let stdout = stdout.ok_or(io::ErrorKind::BrokenPipe)?;
     let mut stdout = pipe::Receiver::from_owned_fd(stdout.into())?;
     let mut text = Vec::new();
     while stdout.read_buf(&mut text).await? > 0 {
-        if let Some(env) = parse(&text, mark.as_bytes()) {
-            return Ok(env);
+        if let Some(found) = parse(&text, mark.as_bytes()) {
+            return Ok(found);
         }
         if text.len() > CAPTURE_BYTES {
             return Err(io::Error::other("a start-up file prints too much"));
@@ -122,14 +134,22 @@ async fn exited(pidfd: &OwnedFd, bound: Duration) {
     }
 }
 
-/// Takes the variables from between the two marks; `None` where either is missing.
-fn parse(text: &[u8], mark: &[u8]) -> Option<Env> {
+/// Takes what stands between the three marks; `None` where one is missing.
+fn parse(text: &[u8], mark: &[u8]) -> Option<Found> {
     let begin = [b"\0", mark, b"\0"].concat();
     let start = memchr::memmem::find(text, &begin)? + begin.len();
+    let text = text.get(start..)?;
+    let middle = memchr::memmem::find(text, &begin)?;
+    let (listed, text) = text.split_at_checked(middle)?;
+    let exported = listed
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.rsplit(|byte| *byte == b' ').next())
+        .map(<[u8]>::to_vec)
+        .collect();
     let mut env = Env::new();
-    for record in text.get(start..)?.split(|byte| *byte == 0) {
+    for record in text.get(begin.len()..)?.split(|byte| *byte == 0) {
         if record == mark {
-            return Some(env);
+            return Some(Found { env, exported });
         }
         // A name may not begin with the sign, but a value may hold any.
         if let Some(sign) = memchr::memchr(b'=', record).filter(|sign| *sign > 0) {
@@ -150,11 +170,17 @@ mod tests {
 
     #[test]
     fn only_what_stands_between_the_marks_is_taken() {
-        let text = b"noise A=1\0\0mark\0B=2\0C=a=b\nc\0=odd\0nothing\0mark\0D=4";
-        let env = parse(text, b"mark").unwrap();
+        let text = b"noise A=1\0\0mark\0declare -fx f\ndeclare -fx g-h\n\0mark\0B=2\0C=a=b\nc\0=odd\0nothing\0mark\0D=4";
+        let Found { env, exported } = parse(text, b"mark").unwrap();
         let expected =
             [("B", "2"), ("C", "a=b\nc")].map(|(name, value)| (name.into(), value.into()));
         assert_eq!(env, Env::from(expected));
-        assert_eq!(parse(b"\0mark\0B=2\0", b"mark"), None);
+        assert!(
+            [&b"f"[..], b"g-h"]
+                .iter()
+                .all(|name| exported.contains(*name))
+        );
+        assert_eq!(parse(b"\0mark\0\0mark\0B=2\0", b"mark"), None);
+        assert_eq!(parse(b"\0mark\0B=2\0mark", b"mark"), None);
     }
 }

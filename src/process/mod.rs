@@ -9,6 +9,7 @@ mod base_env;
 mod capture;
 mod children;
 mod feed;
+mod functions;
 mod guardian;
 mod login_env;
 mod login_shell;

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::base_env::{self, Env};
+use super::base_env;
+use super::functions::Login;
 
 /// What to run, and how.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ pub(super) fn command(
     shell: &Path,
     spec: &Spec,
     cwd_path: OsString,
-    login: &Env,
+    login: &Login,
     session: &[(OsString, OsString)],
 ) -> io::Result<Command> {
     #[expect(clippy::disallowed_methods, reason = "this is the door to programs")]
@@ -54,9 +55,12 @@ pub(super) fn command(
     } else {
         command.arg(FROM_STDIN).stdin(as_file(&spec.command)?);
     }
-    let mut env = login.clone();
+    let above = || session.iter().chain(&spec.env);
+    let mut env = login
+        .for_command(&spec.command, above().map(|(name, _)| name))
+        .clone();
     env.insert("PWD".into(), cwd_path);
-    env.extend(session.iter().chain(&spec.env).cloned());
+    env.extend(above().cloned());
     base_env::drop_spare_locale(&mut env);
     command
         .stdout(Stdio::piped())

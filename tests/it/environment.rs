@@ -296,3 +296,29 @@ async fn a_stop_does_not_wait_for_a_start_up_file() {
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(running_with(&sleep), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn functions_of_a_start_up_file_are_there_wherever_a_login_shell_would_call_them() {
+    let server = start_server_with_profile(
+        "greet() { echo \"hello $1\"; }; given() { echo given; }; export -f given",
+    );
+    let workspace = server.workspace();
+    std::fs::write(workspace.join("sourced"), "greet sourced\n").unwrap();
+    std::fs::write(workspace.join("program"), "type -t greet; given\n").unwrap();
+    let mut client = server.connect().await;
+    for (command, expected) in [
+        ("greet you", "hello you"),
+        ("true;greet you", "hello you"),
+        ("gr\"ee\"t you", "hello you"),
+        ("g=greet; $g you", "hello you"),
+        (". ./sourced", "hello sourced"),
+        ("type -t greet", "function"),
+        ("given", "given"),
+        // What starts as a program sees those that were exported, and no other.
+        ("bash program", "given"),
+    ] {
+        let reply = client.bash(command).await;
+        let expected = format!("{expected}\nexit_code: 0");
+        assert_eq!(reply.data(), expected, "{command}");
+    }
+}
