@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::escape::{escaped_len, fill, string};
+use super::escape::{escaped_len, fill, inside_string, string};
 use super::{ContentBlock, ImageSource, ToolResult};
 
 /// Room beside the texts: envelope, ids, details.
@@ -187,7 +187,7 @@ impl Iterator for Pieces {
         if left == rest.len() {
             // Smaller than one character can be: the size is then not to be kept.
             let first = rest.chars().next().map_or(rest.len(), char::len_utf8);
-            fill(&mut piece, rest.get(..first).unwrap_or(rest), usize::MAX);
+            inside_string(&mut piece, rest.get(..first).unwrap_or(rest));
             left -= first;
         }
         self.long = Some((Arc::clone(&long), at + rest.len() - left));

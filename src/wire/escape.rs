@@ -13,28 +13,29 @@ pub(super) fn string(out: &mut String, text: &str) {
 /// Longest spelling of one character inside a JSON string.
 const LONGEST: usize = 6;
 
-/// Appends a text as it stands inside a JSON string.
-fn inside_string(out: &mut String, text: &str) {
-    fill(out, text, usize::MAX);
-}
-
-/// Appends as much of a text as it stands inside a JSON string as keeps `out` within `size` bytes, within a few bytes;
+/// Appends as much of a text as keeps `out` within `size` bytes, but for a few, as it stands inside a JSON string;
 /// returns what is left.
 pub(super) fn fill<'t>(out: &mut String, text: &'t str, size: usize) -> &'t str {
     let mut rest = text;
     loop {
-        let room = size.saturating_sub(out.len());
-        let here = rest.get(..rest.floor_char_boundary(room)).unwrap_or(rest);
-        let Some(at) = first_special(here.as_bytes()) else {
-            out.push_str(here);
-            return rest.get(here.len()..).unwrap_or_default();
-        };
+        // Fits whatever it is; each turn fills a sixth of the room or more.
+        let sure = size.saturating_sub(out.len()) / LONGEST;
+        let (now, later) = rest.split_at(rest.floor_char_boundary(sure));
+        if now.is_empty() {
+            return rest;
+        }
+        inside_string(out, now);
+        rest = later;
+    }
+}
+
+/// Appends a text as it stands inside a JSON string.
+pub(super) fn inside_string(out: &mut String, text: &str) {
+    let mut rest = text;
+    while let Some(at) = first_special(rest.as_bytes()) {
         // What is special is one byte of ASCII, so both cuts are between characters.
         let (plain, from) = rest.split_at_checked(at).unwrap_or((rest, ""));
         out.push_str(plain);
-        if room - plain.len() < LONGEST {
-            return from;
-        }
         let mut chars = from.chars();
         match chars.next() {
             Some('"') => out.push_str("\\\""),
@@ -58,6 +59,7 @@ pub(super) fn fill<'t>(out: &mut String, text: &'t str, size: usize) -> &'t str 
         }
         rest = chars.as_str();
     }
+    out.push_str(rest);
 }
 
 /// Returns what bytes of UTF-8 take inside a JSON string.
