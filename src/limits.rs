@@ -16,6 +16,8 @@ pub struct Limits {
     pub max_sessions: usize,
     /// Harness connections at one time; each costs two tasks and their buffers.
     pub max_connections: usize,
+    /// Handshakes at one time; where they are more the oldest ends, so that whoever only opens sockets locks nobody out.
+    pub max_handshakes: usize,
     /// Largest message taken from a harness (protocol section 7: 16 MiB).
     pub max_inbound_bytes: usize,
     /// Largest message sent to a harness that does not say what it can take (protocol section 3: 1 MiB).
@@ -50,7 +52,7 @@ pub struct Limits {
     pub max_finished_calls: usize,
     /// How long a finished call is remembered (protocol section 7).
     pub finished_ttl: Duration,
-    /// Finished calls remembered for the whole daemon, some 200 bytes each; above it those that were delivered longest ago
+    /// Finished calls remembered for the whole daemon, some 2 KiB each with a short result; above it those that were delivered longest ago
     /// are forgotten, whichever session they are of.
     pub max_remembered_calls: usize,
     /// Results kept whole for each session that no harness has (protocol section 7); of older ones only that they are gone.
@@ -220,6 +222,7 @@ impl Default for Limits {
             max_concurrent_calls: 256,
             max_sessions: 1_000,
             max_connections: 256,
+            max_handshakes: 64,
             max_inbound_bytes: 16 * MIB,
             default_outbound_bytes: MIB,
             max_outbound_bytes: 64 * MIB,
@@ -235,7 +238,7 @@ impl Default for Limits {
             progress_bytes: 16 * KIB,
             max_finished_calls: 10_000,
             finished_ttl: Duration::from_mins(10),
-            max_remembered_calls: 100_000,
+            max_remembered_calls: 50_000,
             max_kept_results: 1_000,
             journal_result_bytes: 64 * KIB,
             journal_slack_bytes: 8 * MIB as u64,

@@ -38,7 +38,7 @@ fn target(config: &Config) -> Result<Target, Failure> {
         KeySource::None => None,
         KeySource::File(path) => {
             host::warn_of_wide_mode(path);
-            Some(crate::state::read_key(path)?)
+            Some(host::key_in_file(path)?)
         }
         KeySource::Default => Some(host::key_of_environment()?.ok_or_else(|| {
             Failure::usage("no key is known for the harness; set BMA_ENVIRONMENT_KEY, or give --key-file or --no-key")

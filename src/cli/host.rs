@@ -8,6 +8,7 @@ use crate::config::{Config, KeySource, Settings};
 use crate::net::Target;
 use crate::process::own_entry;
 use crate::state::{self, StateDir, StateError};
+use crate::telemetry::chain;
 
 /// The variable with the bearer key (published name).
 const KEY_VARIABLE: &str = "BMA_ENVIRONMENT_KEY";
@@ -84,7 +85,27 @@ pub(super) fn open_state(
     workspace: &Path,
 ) -> Result<Result<StateDir, StateError>, Failure> {
     let path = state_dir(config.state_dir.as_ref(), workspace)?;
-    Ok(StateDir::open(&path))
+    if is_inside(&path, workspace) {
+        tracing::warn!(
+            "the state directory is in the workspace, where the tools can read the key and change the journal; \
+             name one outside of it with --state-dir"
+        );
+    }
+    let opened = StateDir::open(&path);
+    if let Some(mode) = state::wide_mode(&path).filter(|_| opened.is_ok()) {
+        let mode = format!("{mode:04o}");
+        tracing::warn!(
+            mode,
+            "the state directory may be used by others; set its mode to 0700"
+        );
+    }
+    Ok(opened)
+}
+
+/// Whether a directory, which need not be there yet, is in a workspace.
+pub(super) fn is_inside(path: &Path, workspace: &Path) -> bool {
+    let there = path.ancestors().find_map(|path| path.canonicalize().ok());
+    there.is_some_and(|there| there.starts_with(workspace))
 }
 
 /// Returns the key that a daemon asks for. Only where it is kept in the state directory must that be had.
@@ -96,7 +117,7 @@ pub(super) fn key_to_ask_for(
         KeySource::None => None,
         KeySource::File(path) => {
             warn_of_wide_mode(path);
-            Some(state::read_key(path)?)
+            Some(key_in_file(path)?)
         }
         KeySource::Default => {
             let key = key_of_environment()?;
@@ -110,6 +131,11 @@ pub(super) fn key_to_ask_for(
         }
     };
     Ok((key, state))
+}
+
+/// Reads the key from a file that a flag or a setting names.
+pub(super) fn key_in_file(path: &Path) -> Result<String, Failure> {
+    state::read_key(path).map_err(|error| Failure::usage(chain(&error)))
 }
 
 /// Says in the log where others than the executor's user can read the key.

@@ -117,9 +117,18 @@ impl From<crate::net::TargetError> for Failure {
     }
 }
 
+impl From<crate::daemon::StartError> for Failure {
+    fn from(error: crate::daemon::StartError) -> Self {
+        let is_usage = matches!(error, crate::daemon::StartError::Workspace(_));
+        Self {
+            code: if is_usage { EXIT_USAGE } else { 1 },
+            sentence: chain(&error),
+        }
+    }
+}
+
 failure_from!(
     crate::admin::AdminError,
-    crate::daemon::StartError,
     crate::state::StateError,
     std::io::Error
 );

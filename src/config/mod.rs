@@ -69,14 +69,19 @@ pub struct Settings {
     #[arg(long, env = "BMA_EXECUTOR_ALLOW_PLAINTEXT", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub allow_plaintext: Option<bool>,
     /// Value of `Origin` to let in; repeatable [default: none]
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(
+        long,
+        value_name = "ORIGIN",
+        env = "BMA_EXECUTOR_ALLOW_ORIGIN",
+        value_delimiter = ','
+    )]
     pub allow_origin: Vec<String>,
     /// Where the key and the state of the daemon are kept
     /// [default: $XDG_STATE_HOME/bma-executor/HASH-OF-WORKSPACE-PATH]
     #[arg(long, value_name = "DIR", env = "BMA_EXECUTOR_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
     /// Tool that is not offered; repeatable [default: none]
-    #[arg(long, value_name = "TOOL", value_parser = parse_tool)]
+    #[arg(long, value_name = "TOOL", env = "BMA_EXECUTOR_DISABLE", value_delimiter = ',', value_parser = parse_tool)]
     #[serde(deserialize_with = "tools")]
     pub disable: Vec<Tool>,
     /// Do not offer `write` and `edit`

@@ -1,14 +1,15 @@
 //! The listening side: who may connect, and a task for each connection.
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_tungstenite::accept_hdr_async_with_config;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, header};
+use tokio_tungstenite::{WebSocketStream, accept_hdr_async_with_config};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -53,6 +54,7 @@ pub(super) async fn accept(
     let access = Arc::new(access);
     let places = Arc::new(Semaphore::new(limits.max_connections));
     let connections = TaskTracker::new();
+    let mut handshakes = Handshakes::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -69,18 +71,24 @@ pub(super) async fn accept(
             }
             Err(error) => return Err(error),
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            hub.metrics().refused_connections.add(1);
-            tracing::warn!(
-                limit = limits.max_connections,
-                "a connection was refused: the limit is reached"
-            );
-            continue;
-        };
+        let turn = handshakes.begin(limits.max_handshakes);
         let (hub, access, limits) = (hub.clone(), Arc::clone(&access), Arc::clone(&limits));
+        let places = Arc::clone(&places);
         connections.spawn(async move {
-            serve(stream, &hub, &access, &limits, peer).await;
-            drop(place);
+            let shaken = turn.run_until_cancelled(shake(stream, &hub, &access, &limits, peer));
+            let Some(Some(socket)) = shaken.await else {
+                return;
+            };
+            drop(turn);
+            // Only who has shown the key takes a place.
+            let Ok(_place) = places.try_acquire_owned() else {
+                hub.metrics().refused_connections.add(1);
+                return tracing::warn!(
+                    limit = limits.max_connections,
+                    "a connection was refused: the limit is reached"
+                );
+            };
+            serve(socket, &hub, &limits, peer).await;
         });
     }
     drop(listener);
@@ -97,13 +105,47 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-async fn serve(
+/// Handshakes that are under way. Where they are too many the oldest ends, which a silent dialler's is.
+#[derive(Default)]
+struct Handshakes(VecDeque<(CancellationToken, Weak<()>)>);
+
+/// The turn of one handshake.
+struct Turn {
+    end: CancellationToken,
+    _under_way: Arc<()>,
+}
+
+impl Turn {
+    async fn run_until_cancelled<F: Future>(&self, handshake: F) -> Option<F::Output> {
+        self.end.run_until_cancelled(handshake).await
+    }
+}
+
+impl Handshakes {
+    fn begin(&mut self, most: usize) -> Turn {
+        self.0.retain(|(_, under_way)| under_way.strong_count() > 0);
+        if self.0.len() >= most
+            && let Some((oldest, _)) = self.0.pop_front()
+        {
+            oldest.cancel();
+        }
+        let (end, under_way) = (CancellationToken::new(), Arc::new(()));
+        self.0.push_back((end.clone(), Arc::downgrade(&under_way)));
+        Turn {
+            end,
+            _under_way: under_way,
+        }
+    }
+}
+
+/// Makes the handshake; nothing where it fails.
+async fn shake(
     stream: TcpStream,
     hub: &Hub,
     access: &Access,
     limits: &Arc<Limits>,
     peer: std::net::SocketAddr,
-) {
+) -> Option<WebSocketStream<Link<TcpStream>>> {
     // Without it a small frame waits for the peer's delayed acknowledgement: 40 ms and more.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
@@ -116,21 +158,29 @@ async fn serve(
         |request: &Request, response: Response| check(request, response, access),
         Some(config),
     );
-    let socket = match timeout(limits.handshake_timeout, handshake).await {
-        Ok(Ok(socket)) => socket,
+    match timeout(limits.handshake_timeout, handshake).await {
+        Ok(Ok(socket)) => Some(socket),
         Ok(Err(error)) => {
             if !spare.answer(&error, limits.close_timeout).await {
                 hub.metrics().refused_connections.add(1);
                 tracing::warn!(%peer, %error, "a handshake failed");
             }
-            return;
+            None
         }
         Err(_) => {
             hub.metrics().refused_connections.add(1);
-            return tracing::warn!(%peer, "a handshake took too long");
+            tracing::warn!(%peer, "a handshake took too long");
+            None
         }
-    };
-    drop(spare);
+    }
+}
+
+async fn serve(
+    socket: WebSocketStream<Link<TcpStream>>,
+    hub: &Hub,
+    limits: &Arc<Limits>,
+    peer: std::net::SocketAddr,
+) {
     tracing::info!(%peer, "harness connected");
     match connection::run(socket, hub.attach(), limits).await {
         End::Closed(code) => tracing::info!(%peer, ?code, "harness disconnected"),

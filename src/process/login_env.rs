@@ -107,11 +107,18 @@ impl LoginEnv {
         self.store(late, false)
     }
 
-    /// Ends a login shell that is still running.
+    /// Ends a login shell that is still running, after the time that a command would have waited for it: ended in the
+    /// middle of its work, a start-up file may leave a lock behind.
     pub(super) async fn close(&self) {
-        self.closing.cancel();
         self.captures.close();
-        self.captures.wait().await;
+        let ended = self.captures.wait();
+        if tokio::time::timeout(self.limits.login_env_timeout, ended)
+            .await
+            .is_err()
+        {
+            self.closing.cancel();
+            self.captures.wait().await;
+        }
     }
 
     /// Remembers an environment unless a later turn has one, or this turn has one and it is not to be replaced;

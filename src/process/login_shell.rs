@@ -61,11 +61,11 @@ pub(super) async fn environment(
     let pid = spawned.pid;
     let read = read(spawned.child.stdout.take(), &mark);
     let patience = tokio::time::timeout(limits.login_env_patience, read);
-    let read = closing
-        .run_until_cancelled(patience)
-        .await
-        .and_then(Result::ok)
-        .unwrap_or_else(|| Err(io::Error::other("a start-up file does not end")));
+    let read = match closing.run_until_cancelled(patience).await {
+        Some(Ok(read)) => read,
+        Some(Err(_)) => Err(io::Error::other("a start-up file does not end")),
+        None => Err(io::Error::other("the executor stops")),
+    };
     if read.is_ok() {
         exited(&spawned.pidfd, limits.drain_grace).await;
     }

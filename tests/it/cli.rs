@@ -375,7 +375,7 @@ fn wrong_settings_are_named_with_value_and_expectation() {
         }
     }
     let missing = run_fresh(&["serve", "--workspace", "/no/such/workspace"]);
-    assert_eq!(missing.code, 1);
+    assert_eq!(missing.code, 2);
     assert!(
         missing.stderr.contains("/no/such/workspace"),
         "{}",

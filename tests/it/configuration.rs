@@ -30,6 +30,7 @@ fn config_prints_every_setting_with_where_it_comes_from() {
             "--read-only",
         ])
         .env("BMA_EXECUTOR_SESSION_TTL", "90s")
+        .env("BMA_EXECUTOR_ALLOW_ORIGIN", "https://a.test,https://b.test")
         .env("BMA_ENVIRONMENT_KEY", "a-secret-that-is-not-shown")
         .env(
             "BMA_HARNESS_URL",
@@ -44,6 +45,7 @@ fn config_prints_every_setting_with_where_it_comes_from() {
         "bash_timeout = \"4m\"  # flag --bash-timeout",
         "read_only = true  # flag --read-only",
         "session_ttl = \"1m 30s\"  # variable BMA_EXECUTOR_SESSION_TTL",
+        "allow_origin = [\"https://a.test\", \"https://b.test\"]  # variable BMA_EXECUTOR_ALLOW_ORIGIN",
         "harness_url = \"wss://host:99\"  # variable BMA_HARNESS_URL",
         "kill_grace = \"2s\"  # default",
         "# key_file is not set",

@@ -182,7 +182,7 @@ async fn the_results_of_a_stop_reach_a_harness_that_reads_slowly() {
             .await,
     ];
     client.expect("tool.progress").await;
-    for _ in 0..20 {
+    for _ in 0..8 {
         ids.push(
             client
                 .send_call("read", json!({"path": "large", "limit": 100_000}))

@@ -29,7 +29,6 @@ pub(super) fn look(config: &Config) -> Result<Vec<Finding>, Failure> {
         found.push(login(&machine, config.limits.login_env_timeout)?);
     }
     found.push(user(&environment));
-    found.push(journal(&environment));
     found.push(sandbox(&environment));
     Ok(found)
 }
@@ -135,25 +134,6 @@ fn user(environment: &Environment) -> Finding {
             environment.user
         ),
         "run the executor as an ordinary user",
-    )
-}
-
-fn reason(environment: &Environment, key: &str) -> String {
-    environment.reasons.get(key).cloned().unwrap_or_default()
-}
-
-fn journal(environment: &Environment) -> Finding {
-    if environment.journal == "disk" {
-        return Finding::ok("journal", "disk");
-    }
-    Finding::warning(
-        "journal",
-        format!(
-            "{}: {}",
-            environment.journal,
-            reason(environment, "journal")
-        ),
-        "give the executor a state directory that it can write (--state-dir)",
     )
 }
 

@@ -51,6 +51,10 @@ struct Finding {
 }
 
 impl Finding {
+    fn is_ok(&self) -> bool {
+        self.status == Status::Ok
+    }
+
     fn ok(check: &'static str, found: impl Into<String>) -> Self {
         Self {
             check,

@@ -22,7 +22,10 @@ pub(super) fn look(config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     match &state {
         Ok(directory) => {
-            found.push(state_dir(directory, config));
+            let state = state_dir(directory, config);
+            let journal = journal(&state);
+            found.extend([state, journal]);
+            found.extend(inside(directory, &workspace));
             found.push(key(config, directory));
             found.push(space("disk_workspace", &workspace));
             found.push(space("disk_state", &nearest(directory)));
@@ -75,13 +78,36 @@ fn state_dir(directory: &Path, config: &Config) -> Finding {
             )),
         };
     }
-    match StateDir::open(directory) {
+    let was_there = directory.join("lock").exists();
+    let opened = StateDir::open(directory);
+    if !was_there && opened.is_ok() {
+        drop(std::fs::remove_file(directory.join("lock")));
+    }
+    match opened {
         Ok(_held) => Finding::ok(CHECK, format!("{shown}, not locked")),
         Err(StateError::Locked(_)) => {
             Finding::ok(CHECK, format!("{shown}, held by an executor that runs"))
         }
         Err(error) => wrong(chain(&error)),
     }
+}
+
+/// The journal is in the state directory, or nowhere.
+fn journal(state: &Finding) -> Finding {
+    if state.is_ok() {
+        return Finding::ok("journal", "disk");
+    }
+    let advice = "see state_dir: a restart of the executor forgets its calls";
+    Finding::warning("journal", "memory", advice)
+}
+
+/// Says where the tools can reach what the executor keeps.
+fn inside(state: &Path, workspace: &Path) -> Option<Finding> {
+    let found = format!("{} is in the workspace", state.display());
+    host::is_inside(state, workspace).then(|| {
+        let advice = "the tools can read the key and change the journal: name a directory outside of it with --state-dir";
+        Finding::warning("state_dir_place", found, advice)
+    })
 }
 
 fn nearest(path: &Path) -> PathBuf {
