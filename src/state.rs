@@ -25,6 +25,9 @@ pub enum StateError {
         #[source]
         source: io::Error,
     },
+    /// Nobody knows where it should be.
+    #[error("no home directory is known to keep state in; name one with --state-dir")]
+    NoHome,
     /// Another daemon holds it.
     #[error("another executor uses the state directory `{}`; stop it, or name another with --state-dir", .0.display())]
     Locked(PathBuf),

@@ -84,7 +84,9 @@ pub(super) fn open_state(
     config: &Config,
     workspace: &Path,
 ) -> Result<Result<StateDir, StateError>, Failure> {
-    let path = state_dir(config.state_dir.as_ref(), workspace)?;
+    let Ok(path) = state_dir(config.state_dir.as_ref(), workspace) else {
+        return Ok(Err(StateError::NoHome));
+    };
     if is_inside(&path, workspace) {
         tracing::warn!(
             "the state directory is in the workspace, where the tools can read the key and change the journal; \
