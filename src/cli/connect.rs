@@ -13,7 +13,7 @@ use crate::net::Target;
 pub(super) fn run(args: host::ConfigArgs) -> Result<ExitCode, Failure> {
     lifecycle::run(args, |mut machine, config| {
         let target = target(config)?;
-        machine.remember(host::open_state(config, machine.workspace().root())?);
+        machine.remember(host::open_state(config, machine.workspace().root()));
         let (shown, once) = (target.shown(), Once::new());
         let connected = move || {
             once.call_once(|| {

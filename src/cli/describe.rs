@@ -11,7 +11,7 @@ use crate::wire::{ToHarness, encode};
 pub(super) fn run(args: &host::ConfigArgs) -> Result<ExitCode, Failure> {
     let config = Config::new(args.settings()?)?;
     let mut machine = Machine::probe(&config, host::environment(), host::user())?;
-    machine.remember(host::open_state(&config, machine.workspace().root())?);
+    machine.remember(host::open_state(&config, machine.workspace().root()));
     let update = ToHarness::from(machine.offer(&config.tools));
     let text = encode(&update)
         .and_then(|text| serde_json::from_str::<serde_json::Value>(&text))

@@ -80,12 +80,9 @@ pub(super) fn state_dir(named: Option<&PathBuf>, workspace: &Path) -> Result<Pat
 }
 
 /// Opens the state directory of a daemon, which holds it for as long as it runs.
-pub(super) fn open_state(
-    config: &Config,
-    workspace: &Path,
-) -> Result<Result<StateDir, StateError>, Failure> {
+pub(super) fn open_state(config: &Config, workspace: &Path) -> Result<StateDir, StateError> {
     let Ok(path) = state_dir(config.state_dir.as_ref(), workspace) else {
-        return Ok(Err(StateError::NoHome));
+        return Err(StateError::NoHome);
     };
     if is_inside(&path, workspace) {
         tracing::warn!(
@@ -101,7 +98,7 @@ pub(super) fn open_state(
             "the state directory may be used by others; set its mode to 0700"
         );
     }
-    Ok(opened)
+    opened
 }
 
 /// Whether a directory, which need not be there yet, is in a workspace.

@@ -10,7 +10,7 @@ use crate::dispatch::BuiltIn;
 /// Serves until a signal says to stop.
 pub(super) fn run(args: host::ConfigArgs) -> Result<ExitCode, Failure> {
     lifecycle::run(args, |mut machine, config| {
-        let state = host::open_state(config, machine.workspace().root())?;
+        let state = host::open_state(config, machine.workspace().root());
         let (key, state) = host::key_to_ask_for(config, state)?;
         machine.remember(state);
         let (daemon, address) = Daemon::listen(machine, config, key, Arc::new(BuiltIn))?;
