@@ -50,7 +50,7 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) {
             most = most.max(memory_mib());
         }
     }
-    let cost = (begun.elapsed() - waited).as_secs_f64() * 1e6 / calls as f64;
+    let cost = begun.elapsed().saturating_sub(waited).as_secs_f64() * 1e6 / calls as f64;
     let at_most = |what: &str, value, most, unit| {
         Row::new(&format!("journal, {what}"), value, unit).goal(Goal::AtMost(most))
     };
