@@ -24,20 +24,25 @@ fn start_with_heartbeat() -> Executor {
     })
 }
 
+/// Asks once for the session; returns whether it was free.
+async fn try_to_take_up(client: &mut Client) -> bool {
+    client
+        .send("session.open", json!({"session_id": "s-1"}))
+        .await;
+    let answer = |frame: &Value| {
+        frame["method"] == "session.opened" || frame["params"]["code"] == "session_in_use"
+    };
+    let answer = client
+        .expect_within("an answer to the open", SOON, answer)
+        .await;
+    answer["method"] == "session.opened"
+}
+
 /// Asks for the session until the executor has noticed that its holder is gone.
 pub async fn take_up(client: &mut Client) {
     let until = Instant::now() + NOTICED;
     loop {
-        client
-            .send("session.open", json!({"session_id": "s-1"}))
-            .await;
-        let answer = |frame: &Value| {
-            frame["method"] == "session.opened" || frame["params"]["code"] == "session_in_use"
-        };
-        let answer = client
-            .expect_within("an answer to the open", SOON, answer)
-            .await;
-        if answer["method"] == "session.opened" {
+        if try_to_take_up(client).await {
             return;
         }
         assert!(
@@ -188,16 +193,7 @@ async fn a_writer_that_gets_nothing_away_for_two_heartbeats_gives_up_and_keeps_t
     loop {
         // It gives signs of life, so that only the writer can notice.
         deaf.try_ping().await;
-        second
-            .send("session.open", json!({"session_id": "s-1"}))
-            .await;
-        let answer = |frame: &Value| {
-            frame["method"] == "session.opened" || frame["params"]["code"] == "session_in_use"
-        };
-        let answer = second
-            .expect_within("an answer to the open", SOON, answer)
-            .await;
-        if answer["method"] == "session.opened" {
+        if try_to_take_up(&mut second).await {
             break;
         }
         assert!(Instant::now() < until, "a writer is blocked for ever");
