@@ -150,6 +150,9 @@ pub struct Limits {
     /// Largest file that `read` takes on the call's own thread where all of it is in memory: it takes no longer there
     /// than a look through a command's output, and spares two changes of thread.
     pub read_inline_bytes: u64,
+    /// Largest file in memory that `read` takes between two messages of a connection, on the thread of all connections: some
+    /// 50 µs.
+    pub read_glance_bytes: u64,
     /// Largest UTF-16 file that `read` decodes; it has to be taken whole.
     pub read_utf16_bytes: usize,
     /// Largest file that `edit` takes into memory, and largest that it makes.
@@ -283,6 +286,7 @@ impl Default for Limits {
             read_count_bytes: 64 * MIB as u64,
             read_digest_bytes: 256 * KIB,
             read_inline_bytes: MIB as u64,
+            read_glance_bytes: 64 * KIB as u64,
             read_utf16_bytes: 16 * MIB,
             edit_bytes: 256 * MIB as u64,
             edit_replacements: 1_000_000,

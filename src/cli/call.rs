@@ -201,7 +201,7 @@ fn show_progress(spinner: &ProgressBar, message: &str) {
 fn print_result(result: &ToolResult) -> Result<(), Failure> {
     for (at, block) in result.content.iter().enumerate() {
         match block {
-            ContentBlock::Text { text } if at == 0 => print::bytes(text.as_bytes())?,
+            ContentBlock::Text { text } if at == 0 => print::bytes(text.plain().as_bytes())?,
             ContentBlock::Text { text } => anstream::eprintln!("{text}"),
             ContentBlock::Image { .. } => {
                 anstream::eprintln!("(an image, which is not shown here)");

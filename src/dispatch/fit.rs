@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::answer::too_large;
-use crate::wire::{ContentBlock, Encoded, Encoder, ToolResult, escaped_len, fitting};
+use crate::wire::{ContentBlock, Encoded, Text, ToolResult};
 
 /// Room that a cut leaves for the note about it.
 const NOTE_BYTES: usize = 256;
@@ -14,18 +14,18 @@ pub(super) fn spell(result: ToolResult) -> Encoded {
 }
 
 /// Spells a result within `max` bytes: its longest text is cut, with a note, as far as it must be. A text of more than
-/// `long` bytes is spelled only when it is written.
+/// `long` bytes stays by itself.
 pub(super) fn spell_to_fit(mut result: ToolResult, max: usize, long: usize) -> Encoded {
-    let encoder = Encoder::of(&result, long).and_then(|encoder| {
-        let size = encoder.size();
+    let encoded = Encoded::of(&result, long).and_then(|encoded| {
+        let size = encoded.size();
         if size <= max {
-            return Ok(encoder);
+            return Ok(encoded);
         }
         cut(&mut result, size, max);
-        Encoder::of(&result, long)
+        Encoded::of(&result, long)
     });
-    match encoder {
-        Ok(encoder) if encoder.size() <= max => encoder.finish(result),
+    match encoded {
+        Ok(encoded) if encoded.size() <= max => encoded,
         Ok(_) => {
             let why = "it does not fit into the largest message that this harness takes";
             spell(too_large(result.session_id, result.tool_call_id, why))
@@ -43,16 +43,15 @@ fn cut(result: &mut ToolResult, size: usize, max: usize) {
         ContentBlock::Text { text } => Some(text),
         ContentBlock::Image { .. } => None,
     });
-    let Some(text) = texts.max_by_key(|text| text.len()) else {
+    let Some(text) = texts.max_by_key(|text| text.wire_len()) else {
         return;
     };
-    let whole = text.len();
-    let others = size - escaped_len(text.as_bytes());
-    let room = max.saturating_sub(others + NOTE_BYTES);
-    text.truncate(text.floor_char_boundary(fitting(text.as_bytes(), room)));
-    let kept = text.len();
+    let whole = text.plain().len();
+    let others = size - text.wire_len();
+    *text = text.cut(max.saturating_sub(others + NOTE_BYTES));
+    let kept = text.plain().len();
     if text.is_empty() {
-        text.push_str("(cut)");
+        *text = Text::from("(cut)");
     }
     result.content.push(ContentBlock::text(format!(
         "(the text was cut after {kept} of {whole} bytes, because this harness takes messages of at most {max} bytes)"

@@ -98,7 +98,7 @@ impl Held {
     fn new(message: Encoded, account: &Arc<AtomicUsize>) -> Self {
         // The allocator keeps holes of the size of what was freed beside it: a quarter on top (measured with 200
         // results of a megabyte).
-        let taken = message.held() + message.held() / 4;
+        let taken = message.size() + message.size() / 4;
         let counted = Counted::new(account, taken);
         Self { message, counted }
     }

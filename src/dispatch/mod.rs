@@ -12,6 +12,7 @@ mod answer;
 mod capabilities;
 mod close;
 mod deliver;
+mod first_step;
 mod fit;
 mod hold;
 mod kept;

@@ -111,6 +111,11 @@ impl Outbox {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether no result waits to be written.
+    pub(super) fn is_read(&self) -> bool {
+        self.lanes().results.is_empty()
+    }
+
     /// Queues an answer or a notice.
     pub(super) fn control(&self, message: impl Into<ToHarness>) {
         let Ok(text) = encode(&message.into()) else {

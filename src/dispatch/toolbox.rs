@@ -149,6 +149,12 @@ pub type Run = Pin<Box<dyn Future<Output = ToolOutput> + Send>>;
 pub trait Toolbox: fmt::Debug + Send + Sync {
     /// Starts one tool.
     fn run(&self, ctx: Ctx, input: ToolInput) -> Run;
+
+    /// Whether the first step of a tool's run takes some ten microseconds and waits for nothing, so that it may be taken
+    /// between two messages of a connection.
+    fn is_short(&self, _tool: Tool) -> bool {
+        false
+    }
 }
 
 /// The tools of this executor.
@@ -168,5 +174,9 @@ impl Toolbox for BuiltIn {
                 ToolInput::ListFiles(input) => tools::list_files(&ctx, input).await,
             }
         })
+    }
+
+    fn is_short(&self, tool: Tool) -> bool {
+        tool == Tool::Read
     }
 }

@@ -30,7 +30,7 @@ use crate::limits::Limits;
 use crate::process::SessionProcesses;
 use crate::progress::Progress;
 use crate::stop::{Stop, StopCause};
-use crate::wire::{ContentBlock, Details};
+use crate::wire::{ContentBlock, Details, Text};
 use crate::workspace::Workspace;
 
 /// What one call may use.
@@ -66,10 +66,11 @@ pub struct ToolOutput {
 impl ToolOutput {
     /// Makes a finished output of data and notes. Empty texts are left out.
     pub fn done(
-        data: impl Into<String>,
+        data: impl Into<Text>,
         notes: impl IntoIterator<Item = String>,
         details: Details,
     ) -> Self {
+        let notes = notes.into_iter().map(Text::from);
         let content = std::iter::once(data.into())
             .chain(notes)
             .filter(|text| !text.is_empty())
@@ -84,7 +85,7 @@ impl ToolOutput {
     }
 
     /// Makes a tool error: a sentence that tells a model how to repair its call.
-    pub fn error(sentence: impl Into<String>) -> Self {
+    pub fn error(sentence: impl Into<Text>) -> Self {
         Self {
             content: vec![ContentBlock::text(sentence)],
             is_error: true,

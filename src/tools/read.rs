@@ -19,10 +19,10 @@ use super::{Ctx, ToolOutput};
 use crate::limits::Limits;
 use crate::stop::{Stop, StopCause};
 use crate::wire::{
-    ContentBlock, Details, Encoding, ImageSource, ReadDetails, ReadInput, ReadKind, escaped_len,
+    ContentBlock, Details, Encoding, ImageSource, ReadDetails, ReadInput, ReadKind, Text,
 };
 use crate::workspace::{OpenedFile, Stopped, Workspace};
-use blocks::{BlockReader, Patience, rest};
+use blocks::{BlockReader, Patience};
 use kind::FileKind;
 
 /// Bytes of an encoded result that are not block 0: ids of 128 characters, details and notes.
@@ -48,7 +48,7 @@ pub async fn read(ctx: &Ctx, input: ReadInput) -> ToolOutput {
         input,
     };
     // A change of thread and back takes longer than a small file that is in memory already.
-    let done = match job.run_at_once(&ctx.stop) {
+    let done = match job.run_at_once(&ctx.stop).await {
         Err(ReadError::WouldWait) => {
             let run = move |stop: &Stop| job.run(stop);
             ctx.workspace.run_blocking(&ctx.stop, run).await
@@ -72,13 +72,17 @@ struct Job {
 
 impl Job {
     /// Reads a file that is small and in memory; it never waits for a disk.
-    fn run_at_once(&self, stop: &Stop) -> Result<ToolOutput, ReadError> {
-        match self.workspace.open_cached_file(&self.input.path) {
-            Some(opened) if opened.len <= self.limits.read_inline_bytes => {
-                self.output(&opened, stop, Patience::None)
-            }
-            _ => Err(ReadError::WouldWait),
+    async fn run_at_once(&self, stop: &Stop) -> Result<ToolOutput, ReadError> {
+        let opened = self
+            .workspace
+            .open_cached_file(&self.input.path)
+            .filter(|opened| opened.len <= self.limits.read_inline_bytes)
+            .ok_or(ReadError::WouldWait)?;
+        if opened.len > self.limits.read_glance_bytes {
+            // Whoever takes the first step of a call has no time for more.
+            tokio::task::yield_now().await;
         }
+        self.output(&opened, stop, Patience::None)
     }
 
     fn run(&self, stop: &Stop) -> Result<ToolOutput, ReadError> {
@@ -96,28 +100,26 @@ impl Job {
         patience: Patience,
     ) -> Result<ToolOutput, ReadError> {
         let mut reader = BlockReader::new(opened, stop, patience);
-        let head = reader
-            .block()
-            .map_err(|error| error.about(&opened.spelled))?
-            .to_vec();
-        match kind::of(&head) {
-            FileKind::Text => self.text(opened, &head, &mut reader),
-            FileKind::Image(media_type) => self.image(opened, &head, &mut reader, media_type),
-            FileKind::Utf16(encoding) => self.utf16(opened, &head, &mut reader, encoding),
+        reader
+            .advance()
+            .map_err(|error| error.about(&opened.spelled))?;
+        match kind::of(reader.block()) {
+            FileKind::Text => self.text(opened, &mut reader),
+            FileKind::Image(media_type) => self.image(opened, &mut reader, media_type),
+            FileKind::Utf16(encoding) => self.utf16(opened, &mut reader, encoding),
             FileKind::Binary(name) => Err(ReadError::binary(opened, name)),
         }
     }
 
     /// Returns what block 0 may take when it is encoded.
     fn budget(&self, opened: &OpenedFile) -> usize {
-        let paths = 4 * (escaped_len(opened.shown.as_bytes()) + opened.spelled.len());
+        let paths = 4 * (Text::from(&opened.shown).wire_len() + opened.spelled.len());
         self.max_result_bytes.saturating_sub(RESERVE + paths)
     }
 
     fn image(
         &self,
         opened: &OpenedFile,
-        head: &[u8],
         reader: &mut BlockReader<'_>,
         media_type: &str,
     ) -> Result<ToolOutput, ReadError> {
@@ -125,7 +127,7 @@ impl Job {
         // Base64 takes four characters for three bytes.
         let fits = self.budget(opened) / 4 * 3;
         let max = self.limits.read_image_bytes.min(fits);
-        let bytes = rest(reader, head, max)
+        let bytes = reader.whole(max)
             .map_err(|error| error.about(&path))?
             .ok_or_else(|| {
                 ReadError::Sentence(format!(

@@ -1,47 +1,23 @@
-//! A `tool.result` as JSON: whole, or with one long text that is spelled piece by piece while it is written.
-//!
-//! A result of many megabytes would otherwise stand in memory twice, and each fresh page costs as much as spelling what
-//! goes into it.
-
-use std::sync::Arc;
+//! A `tool.result` as JSON, in one piece or around one long text.
 
 use bytes::Bytes;
 
-use super::escape::{escaped_len, fill, inside_string, string};
-use super::{ContentBlock, ImageSource, ToolResult};
+use super::{ContentBlock, ImageSource, Text, ToolResult};
 
 /// Room beside the texts: envelope, ids, details.
-const FRAME_BYTES: usize = 4 * 1024;
+const FRAME_BYTES: usize = 1024;
 
-/// A result that can be written.
+/// A result that can be written. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub enum Encoded {
-    /// As it is.
+    /// In one piece.
     Whole(Bytes),
-    /// All but its longest text.
-    Long(Arc<Long>),
+    /// What comes before its longest text, the text, and what follows it: a copy of many megabytes less.
+    Long(Box<[Bytes; 3]>),
 }
 
-/// A result whose longest text is spelled when it is written.
-#[derive(Debug)]
-pub struct Long {
-    before: Bytes,
-    text: String,
-    after: Bytes,
-    len: usize,
-}
-
-/// The spelling of a result but for its longest text; its length is known before anything large is written.
-#[derive(Debug)]
-pub struct Encoder {
-    before: String,
-    after: String,
-    /// Which block has the text that is missing, and what that text will take.
-    gap: Option<(usize, usize)>,
-}
-
-impl Encoder {
-    /// Spells a result, but for its longest text where that has more than `long` bytes.
+impl Encoded {
+    /// Spells a result; its longest text stays by itself where that takes more than `long` bytes.
     ///
     /// # Errors
     /// None for the types of this room, whose map keys are all strings.
@@ -55,84 +31,65 @@ impl Encoder {
             error,
             details,
         } = result;
-        let gap = longest_text(content).filter(|(_, text)| text.len() > long);
-        let gap_bytes = gap.map_or(0, |(_, text)| text.len());
-        let texts = content.iter().map(payload).sum::<usize>() - gap_bytes;
-        // An eighth more is what source code takes; a text that needs more grows.
-        let mut out = String::with_capacity(texts + texts / 8 + FRAME_BYTES);
+        let apart = longest_text(content).filter(|(_, text)| text.wire_len() > long);
+        let apart_bytes = apart.map_or(0, |(_, text)| text.wire_len());
+        let payload = content.iter().map(payload).sum::<usize>() - apart_bytes;
+        let mut out = Vec::with_capacity(payload + FRAME_BYTES);
         let mut before = None;
-        out.push_str(r#"{"jsonrpc":"2.0","method":"tool.result","params":{"session_id":"#);
-        string(&mut out, session_id.as_str());
-        out.push_str(r#","tool_call_id":"#);
-        string(&mut out, tool_call_id.as_str());
-        out.push_str(r#","outcome":"#);
-        out.push_str(&serde_json::to_string(outcome)?);
-        out.push_str(r#","is_error":"#);
-        out.push_str(if *is_error { "true" } else { "false" });
-        out.push_str(r#","content":["#);
+        out.extend_from_slice(
+            br#"{"jsonrpc":"2.0","method":"tool.result","params":{"session_id":"#,
+        );
+        serde_json::to_writer(&mut out, session_id)?;
+        out.extend_from_slice(br#","tool_call_id":"#);
+        serde_json::to_writer(&mut out, tool_call_id)?;
+        out.extend_from_slice(br#","outcome":"#);
+        serde_json::to_writer(&mut out, outcome)?;
+        out.extend_from_slice(br#","is_error":"#);
+        serde_json::to_writer(&mut out, is_error)?;
+        out.extend_from_slice(br#","content":["#);
         for (at, block) in content.iter().enumerate() {
             if at > 0 {
-                out.push(',');
+                out.push(b',');
             }
-            if gap.is_some_and(|(gap, _)| gap == at) {
-                out.push_str(r#"{"type":"text","text":""#);
+            if apart.is_some_and(|(apart, _)| apart == at) {
+                out.extend_from_slice(br#"{"type":"text","text":""#);
                 before = Some(std::mem::take(&mut out));
-                out.push_str(r#""}"#);
+                out.extend_from_slice(br#""}"#);
             } else {
-                push_block(&mut out, block);
+                push_block(&mut out, block)?;
             }
         }
-        out.push(']');
+        out.push(b']');
         if let Some(error) = error {
-            out.push_str(r#","error":"#);
-            out.push_str(&serde_json::to_string(error)?);
+            out.extend_from_slice(br#","error":"#);
+            serde_json::to_writer(&mut out, error)?;
         }
         if let Some(details) = details {
-            out.push_str(r#","details":"#);
-            out.push_str(&serde_json::to_string(details)?);
+            out.extend_from_slice(br#","details":"#);
+            serde_json::to_writer(&mut out, details)?;
         }
-        out.push_str("}}");
-        Ok(Self {
-            before: before.unwrap_or_default(),
-            after: out,
-            gap: gap.map(|(at, text)| (at, escaped_len(text.as_bytes()))),
+        out.extend_from_slice(b"}}");
+        // It may be kept for long, and is counted by its length.
+        out.shrink_to_fit();
+        Ok(match (before, apart) {
+            (Some(before), Some((_, text))) => Self::Long(Box::new([
+                before.into(),
+                text.spelled().clone(),
+                out.into(),
+            ])),
+            _ => Self::Whole(out.into()),
         })
     }
 
-    /// Returns the length of the whole.
-    pub fn size(&self) -> usize {
-        self.before.len() + self.after.len() + self.gap.map_or(0, |(_, len)| len)
-    }
-
-    /// Takes the text that is missing out of the result that was spelled.
-    pub fn finish(self, mut result: ToolResult) -> Encoded {
-        let len = self.size();
-        let block = self.gap.and_then(|(at, _)| result.content.get_mut(at));
-        let Some(ContentBlock::Text { text }) = block else {
-            let mut whole = self.after;
-            // It may be kept for long, and is counted by its length.
-            whole.shrink_to_fit();
-            return Encoded::Whole(whole.into());
-        };
-        Encoded::Long(Arc::new(Long {
-            before: self.before.into(),
-            text: std::mem::take(text),
-            after: self.after.into(),
-            len,
-        }))
-    }
-}
-
-impl Encoded {
-    /// Returns the bytes of the message.
+    /// Returns the bytes of the message, which are those of memory that it holds.
     pub fn size(&self) -> usize {
         match self {
             Self::Whole(text) => text.len(),
-            Self::Long(long) => long.len,
+            Self::Long(parts) => parts.iter().map(Bytes::len).sum(),
         }
     }
 
-    /// Returns the message where it is there as it is.
+    /// Returns the message where it is in one piece.
     pub fn whole(&self) -> Option<&[u8]> {
         match self {
             Self::Whole(text) => Some(text),
@@ -140,98 +97,72 @@ impl Encoded {
         }
     }
 
-    /// Returns the bytes of memory that it holds.
-    pub fn held(&self) -> usize {
-        match self {
-            Self::Whole(text) => text.len(),
-            Self::Long(long) => long.before.len() + long.text.len() + long.after.len(),
-        }
-    }
-
     /// Returns the message in pieces of at most `size` bytes.
     pub fn pieces(self, size: usize) -> Pieces {
-        let (first, long) = match self {
-            Self::Whole(text) => (text, None),
-            Self::Long(long) => (long.before.clone(), Some((long, 0))),
+        let parts = match self {
+            Self::Whole(text) => [text, Bytes::new(), Bytes::new()],
+            Self::Long(parts) => *parts,
         };
-        Pieces { size, first, long }
+        Pieces { size, parts }
     }
 }
 
-/// The pieces of a spelled result, made one by one.
+/// The pieces of a spelled result.
 #[derive(Debug)]
 pub struct Pieces {
     size: usize,
-    /// What comes next as it is.
-    first: Bytes,
-    /// What follows it, from this byte of its text on.
-    long: Option<(Arc<Long>, usize)>,
+    parts: [Bytes; 3],
 }
 
 impl Iterator for Pieces {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        if !self.first.is_empty() {
-            let end = self.first.len().min(self.size);
-            return Some(self.first.split_to(end));
-        }
-        let (long, at) = self.long.take()?;
-        let rest = long.text.get(at..).unwrap_or_default();
-        if rest.is_empty() {
-            self.first = long.after.clone();
-            return self.next();
-        }
-        let mut piece = String::with_capacity(self.size);
-        let mut left = fill(&mut piece, rest, self.size).len();
-        if left == rest.len() {
-            // Smaller than one character can be: the size is then not to be kept.
-            let first = rest.chars().next().map_or(rest.len(), char::len_utf8);
-            inside_string(&mut piece, rest.get(..first).unwrap_or(rest));
-            left -= first;
-        }
-        self.long = Some((Arc::clone(&long), at + rest.len() - left));
-        Some(piece.into())
+        let part = self.parts.iter_mut().find(|part| !part.is_empty())?;
+        let end = part.len().min(self.size);
+        Some(part.split_to(end))
     }
 }
 
-fn longest_text(content: &[ContentBlock]) -> Option<(usize, &str)> {
+fn longest_text(content: &[ContentBlock]) -> Option<(usize, &Text)> {
     let texts = content
         .iter()
         .enumerate()
         .filter_map(|(at, block)| match block {
-            ContentBlock::Text { text } => Some((at, text.as_str())),
+            ContentBlock::Text { text } => Some((at, text)),
             ContentBlock::Image { .. } => None,
         });
-    texts.max_by_key(|(_, text)| text.len())
+    texts.max_by_key(|(_, text)| text.wire_len())
 }
 
 fn payload(block: &ContentBlock) -> usize {
     match block {
-        ContentBlock::Text { text } => text.len(),
+        ContentBlock::Text { text } => text.wire_len(),
         ContentBlock::Image {
             source: ImageSource::Base64 { data, .. },
         } => data.len(),
     }
 }
 
-fn push_block(out: &mut String, block: &ContentBlock) {
+fn push_block(out: &mut Vec<u8>, block: &ContentBlock) -> Result<(), serde_json::Error> {
     match block {
         ContentBlock::Text { text } => {
-            out.push_str(r#"{"type":"text","text":"#);
-            string(out, text);
-            out.push('}');
+            out.extend_from_slice(br#"{"type":"text","text":""#);
+            out.extend_from_slice(text.spelled());
+            out.extend_from_slice(br#""}"#);
         }
         ContentBlock::Image {
             source: ImageSource::Base64 { media_type, data },
         } => {
-            out.push_str(r#"{"type":"image","source":{"type":"base64","media_type":"#);
-            string(out, media_type);
-            out.push_str(r#","data":"#);
-            string(out, data);
-            out.push_str("}}");
+            out.extend_from_slice(br#"{"type":"image","source":{"type":"base64","media_type":"#);
+            serde_json::to_writer(&mut *out, media_type)?;
+            // Base64 has nothing in it that is spelled another way.
+            out.extend_from_slice(br#","data":""#);
+            out.extend_from_slice(data.as_bytes());
+            out.extend_from_slice(br#""}}"#);
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -244,6 +175,10 @@ mod tests {
 
     #[track_caller]
     fn check(texts: Vec<String>, image: bool, failed: bool) {
+        for text in &texts {
+            let spelled = [b"\"", &**Text::from(text).spelled(), b"\""].concat();
+            assert_eq!(spelled, serde_json::to_vec(text).unwrap(), "{text:?}");
+        }
         let mut content: Vec<_> = texts.into_iter().map(ContentBlock::text).collect();
         if image {
             let (media_type, data) = ("image/png".to_owned(), "QUJD".to_owned());
@@ -270,10 +205,8 @@ mod tests {
         };
         let theirs = encode(&ToHarness::from(whole.clone())).unwrap();
         for (long, size) in [(usize::MAX, 7), (0, 64), (8, 100)] {
-            let encoder = Encoder::of(&whole, long).unwrap();
-            assert_eq!(encoder.size(), theirs.len(), "{theirs}");
-            let message = encoder.finish(whole.clone());
-            assert_eq!(message.size(), theirs.len());
+            let message = Encoded::of(&whole, long).unwrap();
+            assert_eq!(message.size(), theirs.len(), "{theirs}");
             let pieces: Vec<Bytes> = message.pieces(size).collect();
             assert!(
                 pieces.iter().all(|piece| (1..=size).contains(&piece.len())),

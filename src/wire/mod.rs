@@ -7,24 +7,24 @@ mod call;
 mod codec;
 mod details;
 mod encoded;
-mod escape;
 mod frame;
 mod ids;
 mod inputs;
 mod outcome;
 mod salvage;
 mod strict;
+mod text;
 mod trace;
 
 pub use call::{DeadlineMs, Decision, Permission, ToolCall};
 pub use codec::{Refusal, decode, decode_object, decode_to_harness, encode};
 pub use details::*;
-pub use encoded::{Encoded, Encoder, Pieces};
-pub use escape::{escaped_len, fitting};
+pub use encoded::{Encoded, Pieces};
 pub use frame::*;
 pub use ids::{InvalidId, SessionId, ToolCallId};
 pub use inputs::*;
 pub use outcome::*;
+pub use text::{LONGEST_SPELLING, Text, TextBuilder};
 pub use trace::TraceParent;
 
 /// The protocol ids served, newest first.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{SessionId, ToolCallId};
+use super::{SessionId, Text, ToolCallId};
 
 /// `tool.result`: the one answer to a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ pub enum ContentBlock {
     /// Text; never empty.
     Text {
         /// The text.
-        text: String,
+        text: Text,
     },
     /// An image.
     Image {
@@ -83,7 +83,7 @@ pub enum ContentBlock {
 
 impl ContentBlock {
     /// Makes a text block.
-    pub fn text(text: impl Into<String>) -> Self {
+    pub fn text(text: impl Into<Text>) -> Self {
         Self::Text { text: text.into() }
     }
 }

@@ -145,8 +145,8 @@ async fn make(
 /// Shows a result; returns whether it is as it should be.
 fn show(step: &Step, result: &ToolResult, took: Duration) -> Result<bool, Failure> {
     let mut texts = result.content.iter().map(|block| match block {
-        ContentBlock::Text { text } => text.as_str(),
-        ContentBlock::Image { .. } => "(an image)",
+        ContentBlock::Text { text } => text.plain(),
+        ContentBlock::Image { .. } => "(an image)".to_owned(),
     });
     let data = texts.next().unwrap_or_default();
     for line in data.lines() {

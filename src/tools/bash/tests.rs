@@ -95,14 +95,14 @@ impl Scene {
 struct Ended(ToolOutput);
 
 impl Ended {
-    fn block(&self, index: usize) -> &str {
+    fn block(&self, index: usize) -> String {
         match self.0.content.get(index) {
-            Some(ContentBlock::Text { text }) => text,
-            _ => "",
+            Some(ContentBlock::Text { text }) => text.plain(),
+            _ => String::new(),
         }
     }
 
-    fn text(&self) -> &str {
+    fn text(&self) -> String {
         self.block(0)
     }
 
@@ -393,8 +393,8 @@ async fn there_is_no_input_and_no_further_descriptor() {
         .run("for f in /proc/$$/fd/*; do echo ${f##*/}; done")
         .await;
     drop(held);
-    let numbers: Vec<&str> = ended
-        .text()
+    let text = ended.text();
+    let numbers: Vec<&str> = text
         .lines()
         .filter(|line| line.parse::<u32>().is_ok())
         .collect();

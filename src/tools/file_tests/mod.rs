@@ -138,16 +138,16 @@ pub(super) fn edit_input(path: &str, old: &str, new: &str) -> EditInput {
 
 /// Returns the text of a block.
 #[track_caller]
-pub(super) fn text(output: &ToolOutput, block: usize) -> &str {
+pub(super) fn text(output: &ToolOutput, block: usize) -> String {
     match output.content.get(block) {
-        Some(ContentBlock::Text { text }) => text,
+        Some(ContentBlock::Text { text }) => text.plain(),
         other => panic!("block {block} is {other:?} in {output:?}"),
     }
 }
 
 /// Returns block 0 of a success.
 #[track_caller]
-pub(super) fn data(output: &ToolOutput) -> &str {
+pub(super) fn data(output: &ToolOutput) -> String {
     assert!(!output.is_error, "{output:?}");
     text(output, 0)
 }

@@ -221,9 +221,9 @@ fn names_of_any_bytes_are_shown_escaped_and_taken_back() {
     let shown = answer.lines();
     assert_eq!(shown, [r#""\"q""#, r#""d/n\xff.txt""#, r#""d/two\nlines""#]);
     for name in shown {
-        assert_eq!(scratch.glob(name, None).lines(), [name]);
+        assert_eq!(scratch.glob(&name, None).lines(), [name.as_str()]);
         assert_eq!(
-            scratch.grep("needle", Some(name)).lines(),
+            scratch.grep("needle", Some(&name)).lines(),
             [format!("{name}:1:needle")]
         );
     }

@@ -5,6 +5,7 @@ use std::io::IoSliceMut;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::ReadError;
+use super::window::char_boundary;
 use crate::stop::{Stop, StopCause};
 use crate::workspace::OpenedFile;
 
@@ -26,7 +27,11 @@ pub(super) struct BlockReader<'a> {
     stop: &'a Stop,
     patience: Patience,
     at: u64,
+    /// Grows to the largest block and is filled again and again: fresh memory costs as much as reading into it.
     buffer: Vec<u8>,
+    /// What of it was read: the block, and after it the begin of a character that ends in the next one.
+    filled: usize,
+    block: usize,
 }
 
 /// Why a block could not be read.
@@ -63,28 +68,55 @@ impl<'a> BlockReader<'a> {
             patience,
             at: 0,
             buffer: Vec::new(),
+            filled: 0,
+            block: 0,
         }
     }
 
-    /// Returns the next block; an empty one at the end of the file.
-    pub(super) fn block(&mut self) -> Result<&[u8], BlockError> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
-        let appended = self.append(&mut buffer);
-        self.buffer = buffer;
-        appended.map(|_| self.buffer.as_slice())
+    /// Returns the current block. A character of UTF-8 stands in one block as a whole.
+    pub(super) fn block(&self) -> &[u8] {
+        self.buffer.get(..self.block).unwrap_or_default()
     }
 
-    /// Appends the next block; returns its size, nothing at the end of the file.
-    pub(super) fn append(&mut self, out: &mut Vec<u8>) -> Result<usize, BlockError> {
+    /// Goes on to the next block; returns its size, nothing at the end of the file.
+    pub(super) fn advance(&mut self) -> Result<usize, BlockError> {
         if let Some(cause) = self.stop.cause() {
             return Err(BlockError::Stopped(cause));
         }
-        let start = out.len();
-        out.resize(start + self.wanted(), 0);
-        let filled = self.fill(out.get_mut(start..).unwrap_or_default());
-        out.truncate(start + filled.as_ref().map_or(0, |filled| *filled));
-        filled
+        // One that grows while it is read has no end that could be waited for here.
+        if self.patience == Patience::None && self.at > self.opened.len {
+            return Err(BlockError::WouldWait);
+        }
+        self.buffer.copy_within(self.block..self.filled, 0);
+        let begun = self.filled - self.block;
+        let room = begun + self.wanted();
+        if self.buffer.len() < room {
+            // The next block may begin with what is left of a character.
+            self.buffer.resize(room + 3, 0);
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let read = self.fill(buffer.get_mut(begun..room).unwrap_or_default());
+        self.buffer = buffer;
+        self.filled = begun + read?;
+        let read = self.buffer.get(..self.filled).unwrap_or_default();
+        self.block = char_boundary(read, self.filled);
+        if self.filled < room || self.block == 0 {
+            // What the file ends with is its last block, whatever it is.
+            self.block = self.filled;
+        }
+        Ok(self.block)
+    }
+
+    /// Reads on to the end; nothing where all of it together has more than `max` bytes.
+    pub(super) fn whole(&mut self, max: usize) -> Result<Option<Vec<u8>>, BlockError> {
+        let mut whole = self.block().to_vec();
+        while whole.len() <= max {
+            if self.advance()? == 0 {
+                return Ok(Some(whole));
+            }
+            whole.extend_from_slice(self.block());
+        }
+        Ok(None)
     }
 
     /// Returns how much to ask for: one byte more than the file is said to have left, since only a read of nothing is
@@ -124,22 +156,5 @@ impl<'a> BlockReader<'a> {
             }
         }
         Ok(filled)
-    }
-}
-
-/// Reads on to the end; nothing where the whole has more than `max` bytes.
-pub(super) fn rest(
-    reader: &mut BlockReader<'_>,
-    head: &[u8],
-    max: usize,
-) -> Result<Option<Vec<u8>>, BlockError> {
-    let mut whole = head.to_vec();
-    loop {
-        if whole.len() > max {
-            return Ok(None);
-        }
-        if reader.append(&mut whole)? == 0 {
-            return Ok(Some(whole));
-        }
     }
 }

@@ -1,10 +1,7 @@
 //! What `read` says about the data, beside the data.
 
-use bstr::ByteSlice;
-
 use super::text::Taken;
-use super::window::Window;
-use crate::wire::{Encoding, escaped_len};
+use crate::wire::Encoding;
 use crate::workspace::OpenedFile;
 
 /// Clipped lines that a note names.
@@ -93,38 +90,4 @@ pub(super) fn past_the_end(path: &str, offset: u64, total: u64) -> String {
         1 => format!("offset {offset} is past the end of `{path}`: it has 1 line"),
         _ => format!("offset {offset} is past the end of `{path}`: it has {total} lines"),
     }
-}
-
-/// Decodes lossily what fits, and tells how many bytes that are; the window gives up the lines that do not.
-pub(super) fn lossy_text(bytes: &[u8], budget: usize, window: &mut Window) -> (String, usize) {
-    let whole = bytes.to_str_lossy();
-    if escaped_len(whole.as_bytes()) <= budget {
-        return (whole.into_owned(), bytes.len());
-    }
-    let mut text = String::new();
-    let mut used = 0;
-    let mut lines = 0;
-    let mut consumed = 0;
-    for raw in bytes.lines_with_terminator() {
-        let line = raw.to_str_lossy();
-        let len = escaped_len(line.as_bytes());
-        if used + len > budget {
-            if lines > 0 {
-                window.more = true;
-                break;
-            }
-            // The first line alone is too much: what fits of it, at worst six bytes for each of its own.
-            text.extend(line.chars().take(budget / 6));
-            consumed = raw.len();
-            lines = 1;
-            break;
-        }
-        used += len;
-        consumed += raw.len();
-        text.push_str(&line);
-        lines += 1;
-    }
-    window.more |= lines < window.taken;
-    window.taken = lines;
-    (text, consumed)
 }

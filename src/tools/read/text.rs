@@ -2,17 +2,19 @@
 
 use encoding_rs::{UTF_16BE, UTF_16LE};
 
-use super::blocks::{BLOCK, BlockReader, rest};
+use super::blocks::{BLOCK, BlockReader};
 use super::window::{Bounds, Window};
 use super::{Job, ReadError, kind, note};
 use crate::tools::ToolOutput;
-use crate::tools::digest::sha256_hex;
+use crate::tools::digest::{Digest, sha256_hex};
 use crate::wire::{Details, Encoding, ReadDetails, ReadKind};
 use crate::workspace::OpenedFile;
 
 /// What is known once a window was taken.
 pub(super) struct Taken {
     pub(super) window: Window,
+    /// What the file is called should it turn out to be binary.
+    pub(super) name: &'static str,
     /// Lines of the file, where it was read to its end.
     pub(super) total_lines: Option<u64>,
     pub(super) total_bytes: u64,
@@ -27,40 +29,37 @@ impl Job {
     pub(super) fn text(
         &self,
         opened: &OpenedFile,
-        head: &[u8],
         reader: &mut BlockReader<'_>,
     ) -> Result<ToolOutput, ReadError> {
         let mut window = Window::new(self.bounds(opened), opened.len);
+        let name = kind::name(reader.block());
         let to_end = opened.len <= self.limits.read_count_bytes;
-        window.pass(head);
-        let mut seen = u64::try_from(head.len()).unwrap_or(0);
+        let digested = self.limits.read_digest_bytes as u64;
+        let mut digest = (self.first() == 1 && opened.len <= digested).then(Digest::new);
+        let mut seen = 0;
         let at_end = loop {
+            let block = reader.block();
+            window.pass(block);
+            if let Some(digest) = &mut digest {
+                digest.update(block);
+            }
+            seen += block.len() as u64;
             if window.full && window.more && !to_end {
                 break false;
             }
-            let passed = if window.takes_blocks() {
-                let start = window.out.len();
-                let read = reader.append(&mut window.out);
-                read.inspect(|_| window.absorb(start))
-            } else {
-                reader.block().map(|block| {
-                    window.pass(block);
-                    block.len()
-                })
-            };
-            match passed.map_err(|error| error.about(&opened.spelled))? {
-                0 => break true,
-                passed => seen += u64::try_from(passed).unwrap_or(0),
+            let read = reader.advance();
+            if read.map_err(|error| error.about(&opened.spelled))? == 0 {
+                break true;
             }
         };
         window.end();
-        let whole = at_end && self.first() == 1 && !window.more && window.clips.is_empty();
+        let whole = at_end && window.is_whole();
         let taken = Taken {
+            name,
             total_lines: at_end.then(|| window.lines_seen()),
             total_bytes: if at_end { seen } else { opened.len },
             encoding: Encoding::Utf8,
-            sha256: (whole && window.out.len() <= self.limits.read_digest_bytes)
-                .then(|| sha256_hex(&window.out)),
+            sha256: digest.filter(|_| whole).map(Digest::hex),
             lossy: false,
             window,
         };
@@ -70,12 +69,11 @@ impl Job {
     pub(super) fn utf16(
         &self,
         opened: &OpenedFile,
-        head: &[u8],
         reader: &mut BlockReader<'_>,
         encoding: Encoding,
     ) -> Result<ToolOutput, ReadError> {
         let max = self.limits.read_utf16_bytes;
-        let bytes = rest(reader, head, max)
+        let bytes = reader.whole(max)
             .map_err(|error| error.about(&opened.spelled))?
             .ok_or_else(|| {
                 ReadError::Sentence(format!(
@@ -91,12 +89,16 @@ impl Job {
         let after_mark = bytes.get(2..).unwrap_or_default();
         let (text, lossy) = decoder.decode_without_bom_handling(after_mark);
         let mut window = Window::new(self.bounds(opened), opened.len);
-        for block in text.as_bytes().chunks(BLOCK) {
-            window.pass(block);
+        let mut rest = text.as_ref();
+        while !rest.is_empty() {
+            let (block, later) = rest.split_at(rest.floor_char_boundary(BLOCK));
+            window.pass(block.as_bytes());
+            rest = later;
         }
         window.end();
-        let whole = self.first() == 1 && !window.more && window.clips.is_empty();
+        let whole = self.first() == 1 && window.is_whole();
         let taken = Taken {
+            name: kind::name(&[]),
             total_lines: Some(window.lines_seen()),
             total_bytes: u64::try_from(bytes.len()).unwrap_or(u64::MAX),
             encoding,
@@ -135,32 +137,20 @@ impl Job {
             let sentence = note::past_the_end(&opened.spelled, first, total);
             return Err(ReadError::Sentence(sentence));
         }
-        if memchr::memchr(0, &taken.window.out).is_some() {
-            return Err(ReadError::binary(opened, kind::name(&taken.window.out)));
+        if taken.window.has_nul {
+            return Err(ReadError::binary(opened, taken.name));
         }
-        let bytes = std::mem::take(&mut taken.window.out);
-        let mut returned = bytes.len();
-        let text = match String::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => {
-                taken.encoding = Encoding::Unknown;
-                taken.lossy = true;
-                // U+FFFD takes three bytes where one stood: the window may have to give up lines.
-                let budget = self.budget(opened);
-                let (text, consumed) =
-                    note::lossy_text(error.as_bytes(), budget, &mut taken.window);
-                returned = consumed;
-                text
-            }
-        };
-        let empty = text.is_empty();
+        if taken.window.lossy {
+            taken.encoding = Encoding::Unknown;
+        }
+        let text = taken.window.take_text();
         let last = (taken.window.taken > 0).then(|| first + taken.window.taken - 1);
         let notes = note::notes(opened, first, last, &taken);
         let details = ReadDetails {
             path: opened.shown.clone(),
             kind: ReadKind::Text,
             total_bytes: taken.total_bytes,
-            returned_bytes: u64::try_from(returned).unwrap_or(u64::MAX),
+            returned_bytes: taken.window.bytes as u64,
             first_line: last.map(|_| first),
             last_line: last,
             total_lines: taken.total_lines,
@@ -169,7 +159,7 @@ impl Job {
             encoding: taken.encoding,
             media_type: None,
             sha256: taken.sha256.filter(|_| !taken.window.more),
-            empty,
+            empty: text.is_empty(),
         };
         Ok(ToolOutput::done(text, notes, Details::Read(details)))
     }

@@ -3,7 +3,9 @@
 //! Only the window is kept. A line that is too long is clipped at a character boundary and keeps its line end; a line
 //! that would exceed the window's bytes is left for the next one.
 
-use crate::wire::{escaped_len, fitting};
+use bstr::ByteSlice as _;
+
+use crate::wire::{LONGEST_SPELLING, Text, TextBuilder};
 
 /// Bytes set aside for a line; a guess that only saves copying.
 const USUAL_LINE: usize = 128;
@@ -17,7 +19,7 @@ pub(super) struct Bounds {
     pub(super) lines: u64,
     /// Bytes of the file.
     pub(super) bytes: usize,
-    /// Bytes of the window inside a JSON string.
+    /// Bytes of the window in the message.
     pub(super) encoded: usize,
     /// Bytes of one line.
     pub(super) line_bytes: usize,
@@ -35,19 +37,21 @@ pub(super) struct Clip {
 #[derive(Debug)]
 pub(super) struct Window {
     bounds: Bounds,
-    /// The lines taken, byte for byte.
-    pub(super) out: Vec<u8>,
-    /// How many they are.
+    /// The lines taken.
+    text: TextBuilder,
+    /// How many they are, and how many bytes of the file.
     pub(super) taken: u64,
+    pub(super) bytes: usize,
     pub(super) clips: Vec<Clip>,
+    /// Whether some of their bytes are not UTF-8, or NUL.
+    pub(super) lossy: bool,
+    pub(super) has_nul: bool,
     /// Line breaks that passed.
     breaks: u64,
     /// Whether what passed ends inside a line.
     inside_line: bool,
-    /// Where in `out` the current line begins, and what `out` takes in JSON up to there, once that was counted.
-    line_start: usize,
-    start_encoded: Option<usize>,
-    /// The current line's true length so far.
+    /// What was taken of the current line, and its true length so far.
+    line: Vec<u8>,
     line_len: u64,
     /// Whether no more lines are taken.
     pub(super) full: bool,
@@ -66,60 +70,27 @@ impl Window {
             .min(lines.saturating_mul(USUAL_LINE));
         Self {
             bounds,
-            // The reader asks for one byte more, to see the end.
-            out: Vec::with_capacity(room.saturating_add(1)),
+            text: TextBuilder::with_capacity(room),
             taken: 0,
+            bytes: 0,
             clips: Vec::new(),
+            lossy: false,
+            has_nul: false,
             breaks: 0,
             inside_line: false,
-            line_start: 0,
-            start_encoded: None,
+            line: Vec::new(),
             line_len: 0,
             full: false,
             more: false,
         }
     }
 
-    /// Whether what passes next may be put at the end of `out` at once, and then [`absorbed`](Self::absorb).
-    pub(super) fn takes_blocks(&self) -> bool {
-        !self.full && self.breaks + 1 >= self.bounds.offset
-    }
-
-    /// Lets pass what stands in `out` from `start` on.
-    pub(super) fn absorb(&mut self, start: usize) {
-        let block = self.out.get(start..).unwrap_or_default();
-        let Some(last) = block.last() else { return };
-        let inside_line = *last != b'\n';
-        if self.take_whole(start) {
-            self.inside_line = inside_line;
-        } else {
-            let block = self.out.split_off(start);
-            self.feed(&block);
-        }
-    }
-
     /// Lets a block pass.
     pub(super) fn pass(&mut self, block: &[u8]) {
-        if self.takes_blocks() {
-            let start = self.out.len();
-            self.out.extend_from_slice(block);
-            self.absorb(start);
-        } else {
-            self.feed(block);
-        }
-    }
-
-    /// Lets a block pass, line by line.
-    fn feed(&mut self, block: &[u8]) {
         let Some(last) = block.last() else { return };
         self.inside_line = *last != b'\n';
-        let mut rest = self.skip(block);
-        while !self.full && !rest.is_empty() {
-            rest = self.take_line(rest);
-        }
-        if !rest.is_empty() {
-            self.more = true;
-            self.breaks += count(rest);
+        if !self.take_whole(block) {
+            self.take_lines(block);
         }
     }
 
@@ -133,6 +104,72 @@ impl Window {
     /// Returns how many lines have passed; a last one without line break counts.
     pub(super) fn lines_seen(&self) -> u64 {
         self.breaks + u64::from(self.inside_line)
+    }
+
+    /// Returns whether nothing that passed is missing, where it began with the first line.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.more && self.clips.is_empty()
+    }
+
+    /// Returns the lines that were taken.
+    pub(super) fn take_text(&mut self) -> Text {
+        std::mem::replace(&mut self.text, TextBuilder::with_capacity(0)).finish()
+    }
+
+    /// Takes the lines that end in a block at one time, where they are text and no bound comes near.
+    fn take_whole(&mut self, block: &[u8]) -> bool {
+        let first = memchr::memchr(b'\n', block).unwrap_or(block.len());
+        let line_bytes = self.bounds.line_bytes;
+        if self.full
+            || self.breaks + 1 < self.bounds.offset
+            || block.len() > line_bytes
+            || self.line.len() + first > line_bytes
+            || self.line_len > self.line.len() as u64
+            || self.bytes + self.line.len() + block.len() > self.bounds.bytes
+            || memchr::memchr(0, block).is_some()
+        {
+            return false;
+        }
+        let (Ok(begun), Ok(text)) = (std::str::from_utf8(&self.line), std::str::from_utf8(block))
+        else {
+            return false;
+        };
+        let lines = count(block);
+        if self.taken + lines >= self.bounds.lines {
+            return false;
+        }
+        let Some((ended, tail)) = text.rsplit_once('\n') else {
+            self.line.extend_from_slice(block);
+            self.line_len = self.line.len() as u64;
+            return true;
+        };
+        let before = self.text.wire_len();
+        self.text.push(begun);
+        self.text.push(ended);
+        self.text.push("\n");
+        if self.text.wire_len() > self.bounds.encoded {
+            self.text.truncate(before);
+            return false;
+        }
+        self.bytes += self.line.len() + ended.len() + 1;
+        self.taken += lines;
+        self.breaks += lines;
+        self.line.clear();
+        self.line.extend_from_slice(tail.as_bytes());
+        self.line_len = tail.len() as u64;
+        true
+    }
+
+    /// Lets a block pass line by line.
+    fn take_lines(&mut self, block: &[u8]) {
+        let mut rest = self.skip(block);
+        while !self.full && !rest.is_empty() {
+            rest = self.take_line(rest);
+        }
+        if !rest.is_empty() {
+            self.more = true;
+            self.breaks += count(rest);
+        }
     }
 
     /// Skips the lines before the window.
@@ -152,62 +189,16 @@ impl Window {
         end.and_then(|end| block.get(end + 1..)).unwrap_or_default()
     }
 
-    /// Takes the block that stands in `out` from `start` on, where no bound comes near.
-    fn take_whole(&mut self, start: usize) -> bool {
-        let (before, block) = self.out.split_at_checked(start).unwrap_or_default();
-        let inside = before.get(self.line_start..).unwrap_or_default();
-        let first = memchr::memchr(b'\n', block).unwrap_or(block.len());
-        let line_bytes = self.bounds.line_bytes;
-        if block.len() > line_bytes
-            || inside.len() + first > line_bytes
-            || self.line_len > u64::try_from(inside.len()).unwrap_or(u64::MAX)
-            || self.out.len() > self.bounds.bytes
-        {
-            return false;
-        }
-        let lines = count(block);
-        let encoded = (!self.is_far())
-            .then(|| self.start_encoded() + escaped_len(inside) + escaped_len(block));
-        if encoded.is_some_and(|encoded| encoded > self.bounds.encoded)
-            || self.taken + lines >= self.bounds.lines
-        {
-            return false;
-        }
-        self.taken += lines;
-        self.breaks += lines;
-        let Some(end) = memchr::memrchr(b'\n', block) else {
-            self.line_len += u64::try_from(block.len()).unwrap_or(0);
-            return true;
-        };
-        let tail = block.get(end + 1..).unwrap_or_default();
-        self.line_len = u64::try_from(tail.len()).unwrap_or(0);
-        self.start_encoded = encoded.map(|encoded| encoded - escaped_len(tail));
-        self.line_start = start + end + 1;
-        true
-    }
-
-    /// Whether the bound on encoded bytes is far even if each byte takes six: most windows need no count.
-    fn is_far(&self) -> bool {
-        self.out.len().saturating_add(2).saturating_mul(6) <= self.bounds.encoded
-    }
-
-    /// Returns what `out` takes in JSON up to the current line.
-    fn start_encoded(&self) -> usize {
-        self.start_encoded
-            .unwrap_or_else(|| escaped_len(self.out.get(..self.line_start).unwrap_or_default()))
-    }
-
     /// Takes what a block has of one line; returns what follows.
     fn take_line<'b>(&mut self, block: &'b [u8]) -> &'b [u8] {
         let end = memchr::memchr(b'\n', block);
         let (piece, rest) = block
             .split_at_checked(end.unwrap_or(block.len()))
             .unwrap_or((block, &[]));
-        let have = self.out.len() - self.line_start;
-        let room = self.bounds.line_bytes.saturating_sub(have);
-        self.out
+        let room = self.bounds.line_bytes.saturating_sub(self.line.len());
+        self.line
             .extend_from_slice(piece.get(..room).unwrap_or(piece));
-        self.line_len += u64::try_from(piece.len()).unwrap_or(0);
+        self.line_len += piece.len() as u64;
         if end.is_some() {
             self.finish_line(true);
             self.breaks += 1;
@@ -217,52 +208,75 @@ impl Window {
     }
 
     fn finish_line(&mut self, has_break: bool) {
-        let line = self.taken + self.bounds.offset;
-        let mut shown = self.out.len() - self.line_start;
-        let mut clipped = u64::try_from(shown).is_ok_and(|shown| shown < self.line_len);
-        let bytes = self.bounds.bytes.saturating_sub(self.line_start);
-        let is_far = self.is_far();
-        let start_encoded = if is_far { 0 } else { self.start_encoded() };
-        let encoded = self.bounds.encoded.saturating_sub(start_encoded);
-        let text = self.out.get(self.line_start..).unwrap_or_default();
-        if shown + usize::from(has_break) > bytes || (!is_far && escaped_len(text) + 2 > encoded) {
+        let line = std::mem::take(&mut self.line);
+        let line_len = std::mem::take(&mut self.line_len);
+        let ending = usize::from(has_break);
+        let mut shown = if line.len() as u64 == line_len {
+            line.len()
+        } else {
+            char_boundary(&line, line.len())
+        };
+        if !self.add_line(&line, shown, has_break) {
             if self.taken > 0 {
-                self.out.truncate(self.line_start);
                 self.full = true;
                 self.more = true;
                 return;
             }
             // A window without a line would never get anywhere.
-            shown = fitting(text, encoded.saturating_sub(2)).min(bytes.saturating_sub(1));
-            clipped = true;
+            let bytes = self.bounds.bytes.saturating_sub(ending);
+            shown = self.fitting(line.get(..bytes).unwrap_or(&line));
+            self.add_line(&line, shown, has_break);
         }
-        if clipped {
-            shown = char_boundary(text, shown);
-            self.out.truncate(self.line_start + shown);
+        if (shown as u64) < line_len {
             self.clips.push(Clip {
-                line,
-                bytes: self.line_len,
+                line: self.taken + self.bounds.offset,
+                bytes: line_len,
                 shown,
             });
         }
-        if has_break {
-            self.out.push(b'\n');
-        }
         self.taken += 1;
-        let line = self.out.get(self.line_start..).unwrap_or_default();
-        self.start_encoded = (!is_far).then(|| start_encoded + escaped_len(line));
-        self.line_start = self.out.len();
-        self.line_len = 0;
         self.full = self.taken == self.bounds.lines;
+    }
+
+    /// Adds the first bytes of a line where the bounds allow it; returns whether they do.
+    fn add_line(&mut self, line: &[u8], shown: usize, has_break: bool) -> bool {
+        let line = line.get(..shown).unwrap_or(line);
+        let bytes = self.bytes + line.len() + usize::from(has_break);
+        let text = line.to_str_lossy();
+        let before = self.text.wire_len();
+        self.text.push(&text);
+        if has_break {
+            self.text.push("\n");
+        }
+        if bytes > self.bounds.bytes || self.text.wire_len() > self.bounds.encoded {
+            self.text.truncate(before);
+            return false;
+        }
+        self.bytes = bytes;
+        self.lossy |= matches!(text, std::borrow::Cow::Owned(_));
+        self.has_nul |= memchr::memchr(0, line).is_some();
+        true
+    }
+
+    /// Returns how many of the first bytes of a line fit an empty window, with a line break.
+    fn fitting(&self, line: &[u8]) -> usize {
+        const BREAK: usize = 2;
+        let room = self.bounds.encoded.saturating_sub(BREAK);
+        let line = line.get(..char_boundary(line, line.len())).unwrap_or(line);
+        match std::str::from_utf8(line) {
+            Ok(text) => Text::from(text).cut(room).plain().len(),
+            // Each byte shown in its place takes no more than the longest spelling.
+            Err(_) => char_boundary(line, room / LONGEST_SPELLING),
+        }
     }
 }
 
 fn count(block: &[u8]) -> u64 {
-    u64::try_from(memchr::memchr_iter(b'\n', block).count()).unwrap_or(0)
+    memchr::memchr_iter(b'\n', block).count() as u64
 }
 
 /// Returns `at`, or the begin of the character that a cut there would split.
-fn char_boundary(bytes: &[u8], at: usize) -> usize {
+pub(super) fn char_boundary(bytes: &[u8], at: usize) -> usize {
     let Some(kept) = bytes.get(..at) else {
         return bytes.len();
     };

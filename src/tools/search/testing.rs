@@ -144,12 +144,12 @@ pub(in crate::tools) fn grep_input(pattern: &str) -> GrepInput {
 pub(in crate::tools) struct Answer(pub(in crate::tools) ToolOutput);
 
 impl Answer {
-    fn texts(&self) -> Vec<&str> {
+    fn texts(&self) -> Vec<String> {
         (self.0.content.iter())
             .map(|block| match block {
                 ContentBlock::Text { text } => {
                     assert!(!text.is_empty(), "an empty text block");
-                    text.as_str()
+                    text.plain()
                 }
                 ContentBlock::Image { .. } => panic!("an image"),
             })
@@ -167,12 +167,12 @@ impl Answer {
 
     /// The lines of block 0; none where there is no data.
     #[track_caller]
-    pub(in crate::tools) fn lines(&self) -> Vec<&str> {
+    pub(in crate::tools) fn lines(&self) -> Vec<String> {
         assert!(self.0.details.is_some(), "an error: {:?}", self.0.content);
         if self.is_empty() {
             return Vec::new();
         }
-        self.texts()[0].lines().collect()
+        self.texts()[0].lines().map(str::to_owned).collect()
     }
 
     /// Everything that is said beside the data.
@@ -182,12 +182,12 @@ impl Answer {
     }
 
     #[track_caller]
-    pub(in crate::tools) fn error(&self) -> &str {
+    pub(in crate::tools) fn error(&self) -> String {
         assert!(
             self.0.is_error && self.0.details.is_none(),
             "no error: {self:?}"
         );
-        self.texts()[0]
+        self.texts().swap_remove(0)
     }
 
     pub(in crate::tools) fn glob_details(&self) -> &GlobDetails {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::capture::Capture;
 use crate::registry::{Bounds, Registry};
-use crate::wire::{ContentBlock, Encoder, Outcome, SessionId, ToolCallId, ToolResult, decode};
+use crate::wire::{ContentBlock, Encoded, Outcome, SessionId, ToolCallId, ToolResult, decode};
 
 /// Each with rounds enough to make the laying out and the chances of hashing small.
 pub(crate) const NAMES: [(&str, u64); 4] = [
@@ -45,19 +45,21 @@ fn decode_calls(rounds: u64) {
 }
 
 fn encode_results(rounds: u64) {
-    let result = ToolResult {
+    let text = LINE.repeat((16 << 10) / LINE.len());
+    let mut result = ToolResult {
         session_id: SessionId::new("5f0c9a3e-7e0b-4c53").unwrap(),
         tool_call_id: ToolCallId::new("toolu_01A09q90qw90lq917835lq9").unwrap(),
         outcome: Outcome::Succeeded,
         is_error: false,
-        content: vec![ContentBlock::text(LINE.repeat((16 << 10) / LINE.len()))],
+        content: Vec::new(),
         error: None,
         details: Some(
             json!({"exit_code": 0, "cause": "exited", "duration_ms": 12, "stdout_bytes": 16_384}),
         ),
     };
     for _ in 0..rounds {
-        black_box(Encoder::of(black_box(&result), usize::MAX).unwrap());
+        result.content = vec![ContentBlock::text(black_box(&text))];
+        black_box(Encoded::of(black_box(&result), usize::MAX).unwrap());
     }
 }
 
