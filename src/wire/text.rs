@@ -62,8 +62,11 @@ impl TextBuilder {
 
     /// Ends it.
     pub fn finish(mut self) -> Text {
-        // It may be kept for long, and is counted by its length.
-        self.0.shrink_to_fit();
+        // It may be kept for long, and is counted by its length and a quarter more. Cut to that, what is large would go back
+        // to the kernel when it is done with, and the next one would pay for fresh pages.
+        if self.0.capacity() - self.0.len() > self.0.len() / 8 {
+            self.0.shrink_to_fit();
+        }
         Text(Bytes::from(self.0).slice(1..))
     }
 }
