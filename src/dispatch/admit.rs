@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::answer::Answer;
 use super::registry::{Admission, Digest};
 use super::run::{Deadline, Note, Ticket, Work};
-use super::{Connection, Hub, State, Tool};
+use super::{Connection, Hub, State};
 use crate::stop::Stop;
 use crate::wire::{DeadlineMs, ErrorCode, ProtocolError, SessionId, ToolCall, ToolCallId};
 
@@ -100,8 +100,7 @@ impl Connection {
         let deadline = deadline(call.deadline_ms, received);
         let ticket = Ticket::new(hub.clone(), &call, stop, slot, received, note);
         let token = tracker.token();
-        let toolbox = &hub.0.rooms.toolbox;
-        let short = Tool::from_name(&call.name).is_some_and(|tool| toolbox.is_short(tool));
+        let short = hub.is_short(&call.name);
         let run = async move {
             ticket.run(call, work, &offer, deadline).await;
             drop(token);

@@ -64,10 +64,15 @@ impl Hub {
         // Before anybody can see the result: whoever has it finds a slot free for the next call.
         drop(slot);
         let holder = session.holder;
-        if let Some(peer) = holder.and_then(|peer| state.peers.get(&peer)) {
+        let peer = holder.and_then(|peer| state.peers.get(&peer)).cloned();
+        if let Some(peer) = &peer {
             self.queue(peer, session_id.clone(), tool_call_id.clone(), &text);
         }
         self.note_finished(&mut state, &session_id, tool_call_id);
+        drop(state);
+        if let Some(peer) = peer {
+            peer.outbox.send();
+        }
         size
     }
 
@@ -141,6 +146,7 @@ impl Hub {
         let (session_id, tool_call_id) = (call.session_id.clone(), call.tool_call_id.clone());
         let text = kept.text(&session_id, &tool_call_id, &self.0.accounts);
         self.queue(peer, session_id, tool_call_id, &text);
+        peer.outbox.wake();
     }
 
     /// Queues every result of a session that its harness may not have.
@@ -154,6 +160,7 @@ impl Hub {
                 self.queue(peer, id.clone(), call, &text);
             }
         }
+        peer.outbox.wake();
     }
 
     /// Acts on `tool.result.ack`.

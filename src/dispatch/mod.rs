@@ -9,6 +9,7 @@
 
 mod admit;
 mod answer;
+mod call_progress;
 mod capabilities;
 mod close;
 mod deliver;
@@ -39,7 +40,7 @@ use tokio_util::task::TaskTracker;
 
 pub use capabilities::{Facts, ToolPolicy, offer};
 pub use observe::Amounts;
-pub use outbox::{CloseFrame, Outbox, Outgoing, Receipt};
+pub use outbox::{CloseFrame, Outbox, Outgoing, Receipt, Shortcut};
 pub use toolbox::{BuiltIn, Run, Tool, ToolInput, Toolbox};
 
 use crate::health::Health;

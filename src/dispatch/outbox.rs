@@ -5,17 +5,15 @@
 //! up by a peer that does not read; only the writer waits, for something to write.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::call_progress::CallLane;
 use super::kept::Accounted;
 use crate::limits::Limits;
-use crate::metrics::Metrics;
-use crate::progress::ProgressSink;
-use crate::wire::{Encoded, OutputStream, SessionId, ToHarness, ToolCallId, ToolProgress, encode};
+use crate::wire::{Encoded, ToHarness, ToolProgress, encode};
 
 /// Something for the writer to do.
 #[derive(Debug)]
@@ -24,8 +22,16 @@ pub enum Outgoing {
     Text(Bytes),
     /// Write a result, then drop its receipt with [`Receipt::written`].
     Result(Encoded, Receipt),
+    /// Write what a shortcut has left.
+    Rest,
     /// Write a close frame and end.
     Close(CloseFrame),
+}
+
+/// A way past a connection's writer, for when that has nothing to do.
+pub trait Shortcut: std::fmt::Debug + Send + Sync {
+    /// Writes a message as far as that needs no waiting; returns whether nothing is left for the writer.
+    fn send(&self, message: Encoded, receipt: Receipt) -> bool;
 }
 
 /// Why a connection is closed.
@@ -41,7 +47,7 @@ pub struct CloseFrame {
 pub struct Receipt(Option<Box<dyn FnOnce() + Send>>);
 
 impl Receipt {
-    pub(super) fn new(written: impl FnOnce() + Send + 'static) -> Self {
+    pub(crate) fn new(written: impl FnOnce() + Send + 'static) -> Self {
         Self(Some(Box::new(written)))
     }
 
@@ -64,6 +70,7 @@ impl std::fmt::Debug for Receipt {
 pub struct Outbox {
     lanes: Mutex<Lanes>,
     filled: Notify,
+    shortcut: OnceLock<Arc<dyn Shortcut>>,
     control_lane: usize,
     progress_lane: usize,
     result_lane: usize,
@@ -78,6 +85,12 @@ struct Lanes {
     unread_bytes: usize,
     progress: VecDeque<QueuedProgress>,
     close: Option<CloseFrame>,
+    /// Whether the writer waits, having written all that it took.
+    idle: bool,
+    /// Whether somebody writes past it.
+    passing: bool,
+    /// Whether that has left something to it.
+    rest: bool,
 }
 
 /// Something in the results lane.
@@ -100,6 +113,7 @@ impl Outbox {
         Self {
             lanes: Mutex::default(),
             filled: Notify::new(),
+            shortcut: OnceLock::new(),
             control_lane: limits.control_lane,
             progress_lane: limits.progress_lane,
             result_lane: limits.max_concurrent_calls,
@@ -133,15 +147,68 @@ impl Outbox {
         self.filled.notify_one();
     }
 
+    /// Opens a way past the writer.
+    pub fn open_shortcut(&self, shortcut: Arc<dyn Shortcut>) {
+        if self.shortcut.set(shortcut).is_err() {
+            tracing::error!("a connection has one writer only");
+        }
+    }
+
+    /// Queues a result. Nobody is told before [`Self::send`] or [`Self::wake`].
     pub(super) fn result(&self, text: Arc<Accounted>, receipt: Receipt) {
         let size = text.size();
         self.push_result(Queued::Result(text, size, receipt), size);
     }
 
+    /// Has the writer write what was queued.
+    pub(super) fn wake(&self) {
+        self.filled.notify_one();
+    }
+
+    /// Writes a result that was queued right here where nothing else waits, else has the writer do it. To be called without
+    /// a lock: receipts are told.
+    pub(super) fn send(&self) {
+        let mut lanes = self.lanes();
+        let free = lanes.idle
+            && !lanes.passing
+            && !lanes.rest
+            && lanes.control.is_empty()
+            && lanes.progress.is_empty()
+            && lanes.close.is_none()
+            && lanes.results.len() == 1;
+        let shortcut = self.shortcut.get().filter(|_| free);
+        let (Some(shortcut), Some(Queued::Result(..))) = (shortcut, lanes.results.front()) else {
+            drop(lanes);
+            return self.wake();
+        };
+        let Some(Outgoing::Result(message, receipt)) = lanes.take() else {
+            return;
+        };
+        lanes.passing = true;
+        drop(lanes);
+        let whole = shortcut.send(message, receipt);
+        let mut lanes = self.lanes();
+        lanes.passing = false;
+        lanes.rest = !whole;
+        // Whatever has come meanwhile has woken the writer in vain.
+        let waits = lanes.rest
+            || !lanes.control.is_empty()
+            || !lanes.results.is_empty()
+            || !lanes.progress.is_empty()
+            || lanes.close.is_some();
+        drop(lanes);
+        if waits {
+            self.wake();
+        }
+    }
+
     /// Queues a notice behind the results that are there already.
     pub(super) fn after_results(&self, message: impl Into<ToHarness>) {
         match encode(&message.into()) {
-            Ok(text) => self.push_result(Queued::Notice(text.into()), 0),
+            Ok(text) => {
+                self.push_result(Queued::Notice(text.into()), 0);
+                self.wake();
+            }
             Err(error) => tracing::error!(%error, "a notice could not be encoded"),
         }
     }
@@ -150,8 +217,6 @@ impl Outbox {
         let mut lanes = self.lanes();
         lanes.unread_bytes += size;
         lanes.results.push_back(queued);
-        drop(lanes);
-        self.filled.notify_one();
     }
 
     /// Whether the peer reads its results fast enough to be given more.
@@ -170,12 +235,12 @@ impl Outbox {
     }
 
     /// Queues progress, or returns false where its lane is full.
-    fn progress(&self, message: ToolProgress, lane: &Arc<CallLane>) -> bool {
+    pub(super) fn progress(&self, message: ToolProgress, lane: &Arc<CallLane>) -> bool {
         let mut lanes = self.lanes();
         if lanes.progress.len() >= self.progress_lane {
             return false;
         }
-        lane.queued.fetch_add(1, Ordering::Relaxed);
+        lane.queue();
         lanes.progress.push_back(QueuedProgress {
             message,
             lane: Arc::clone(lane),
@@ -195,6 +260,7 @@ impl Outbox {
             if let Some(next) = self.try_next() {
                 return next;
             }
+            let _idle = Idle::new(self);
             self.filled.notified().await;
         }
     }
@@ -202,108 +268,54 @@ impl Outbox {
     /// Returns what is there to write now.
     pub fn try_next(&self) -> Option<Outgoing> {
         let mut lanes = self.lanes();
-        if let Some(text) = lanes.control.pop_front() {
+        // What is written past the writer came first.
+        if lanes.passing { None } else { lanes.take() }
+    }
+}
+
+/// Says that the writer waits, for as long as it does.
+struct Idle<'o>(&'o Outbox);
+
+impl<'o> Idle<'o> {
+    fn new(outbox: &'o Outbox) -> Self {
+        outbox.lanes().idle = true;
+        Self(outbox)
+    }
+}
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.0.lanes().idle = false;
+    }
+}
+
+impl Lanes {
+    /// Takes what is to be written next.
+    fn take(&mut self) -> Option<Outgoing> {
+        if std::mem::take(&mut self.rest) {
+            return Some(Outgoing::Rest);
+        }
+        if let Some(text) = self.control.pop_front() {
             return Some(Outgoing::Text(text));
         }
-        match lanes.results.pop_front() {
+        match self.results.pop_front() {
             Some(Queued::Result(text, size, receipt)) => {
-                lanes.unread_bytes = lanes.unread_bytes.saturating_sub(size);
+                self.unread_bytes = self.unread_bytes.saturating_sub(size);
                 return Some(Outgoing::Result(text.message(), receipt));
             }
             Some(Queued::Notice(text)) => return Some(Outgoing::Text(text)),
             None => {}
         }
-        if let Some(close) = &lanes.close {
+        if let Some(close) = &self.close {
             return Some(Outgoing::Close(close.clone()));
         }
-        while let Some(QueuedProgress { message, lane }) = lanes.progress.pop_front() {
-            lane.queued.fetch_sub(1, Ordering::Relaxed);
-            if !lane.answered.load(Ordering::Acquire)
+        while let Some(QueuedProgress { message, lane }) = self.progress.pop_front() {
+            if lane.take()
                 && let Ok(text) = encode(&ToHarness::from(message))
             {
                 return Some(Outgoing::Text(text.into()));
             }
         }
         None
-    }
-}
-
-/// Most messages of one call that wait in the progress lane, so that a flood leaves room for the others.
-const QUEUED_PER_CALL: usize = 8;
-
-/// What the progress of one call has come to.
-#[derive(Debug, Default)]
-struct CallLane {
-    seq: AtomicU64,
-    queued: AtomicUsize,
-    dropped: AtomicU64,
-    answered: AtomicBool,
-}
-
-/// The progress lane of one call: finds the connection that holds its session, and drops what that does not take.
-pub(super) struct CallProgress<F> {
-    session_id: SessionId,
-    tool_call_id: ToolCallId,
-    lane: Arc<CallLane>,
-    metrics: Arc<Metrics>,
-    outbox: F,
-}
-
-/// Ends the progress of a call, so that none follows its result.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ProgressEnd(Arc<CallLane>);
-
-impl ProgressEnd {
-    pub(super) fn end(&self) {
-        self.0.answered.store(true, Ordering::Release);
-    }
-}
-
-impl<F: Fn() -> Option<Arc<Outbox>> + Send + Sync> CallProgress<F> {
-    pub(super) fn new(
-        session_id: SessionId,
-        tool_call_id: ToolCallId,
-        end: &ProgressEnd,
-        metrics: Arc<Metrics>,
-        outbox: F,
-    ) -> Self {
-        Self {
-            session_id,
-            tool_call_id,
-            lane: Arc::clone(&end.0),
-            metrics,
-            outbox,
-        }
-    }
-}
-
-impl<F: Fn() -> Option<Arc<Outbox>> + Send + Sync> ProgressSink for CallProgress<F> {
-    fn offer(&self, stream: Option<OutputStream>, message: String, dropped_bytes: u64) {
-        let lane = &self.lane;
-        let seq = lane.seq.fetch_add(1, Ordering::Relaxed);
-        let bytes = if stream.is_some() {
-            message.len() as u64
-        } else {
-            0
-        };
-        let dropped = lane.dropped.swap(0, Ordering::Relaxed) + dropped_bytes;
-        let progress = ToolProgress {
-            session_id: self.session_id.clone(),
-            tool_call_id: self.tool_call_id.clone(),
-            seq,
-            message,
-            stream,
-            dropped_bytes: (dropped > 0).then_some(dropped),
-        };
-        let room = lane.queued.load(Ordering::Relaxed) < QUEUED_PER_CALL;
-        let taken = room && (self.outbox)().is_some_and(|outbox| outbox.progress(progress, lane));
-        // What was dropped before is in `dropped` again, and has been counted.
-        let new = dropped_bytes + if taken { 0 } else { bytes };
-        if new > 0 {
-            self.metrics.dropped_progress_bytes.add(new);
-        }
-        if !taken {
-            lane.dropped.fetch_add(dropped + bytes, Ordering::Relaxed);
-        }
     }
 }

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Hub;
 use super::answer::Answer;
+use super::call_progress::{CallProgress, ProgressEnd};
 use super::observe::Ended;
-use super::outbox::{CallProgress, ProgressEnd};
 use super::registry::Digest;
 use super::toolbox::{Tool, ToolInput};
 use crate::journal::SessionJournal;

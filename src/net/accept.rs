@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, End};
+use super::line::SharedSocket;
 use super::link::{Link, socket_config};
 use super::plain::Spare;
 use crate::dispatch::Hub;
@@ -145,15 +146,17 @@ async fn shake(
     access: &Access,
     limits: &Arc<Limits>,
     peer: std::net::SocketAddr,
-) -> Option<WebSocketStream<Link<TcpStream>>> {
+) -> Option<WebSocketStream<Link<SharedSocket>>> {
     // Without it a small frame waits for the peer's delayed acknowledgement: 40 ms and more.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     let config = socket_config(limits, limits.max_inbound_bytes);
     let spare = Spare::of(&stream);
+    let metrics = Arc::clone(hub.metrics());
+    let socket = SharedSocket::new(stream, limits.fragment_bytes, metrics);
     let handshake = accept_hdr_async_with_config(
-        Link::new(stream),
+        Link::new(socket),
         #[expect(clippy::result_large_err, reason = "the library's own callback type")]
         |request: &Request, response: Response| check(request, response, access),
         Some(config),
@@ -176,13 +179,17 @@ async fn shake(
 }
 
 async fn serve(
-    socket: WebSocketStream<Link<TcpStream>>,
+    socket: WebSocketStream<Link<SharedSocket>>,
     hub: &Hub,
     limits: &Arc<Limits>,
     peer: std::net::SocketAddr,
 ) {
     tracing::info!(%peer, "harness connected");
-    match connection::run(socket, hub.attach(), limits).await {
+    let connection = hub.attach();
+    connection
+        .outbox()
+        .open_shortcut(socket.get_ref().stream().line());
+    match connection::run(socket, connection, limits).await {
         End::Closed(code) => tracing::info!(%peer, ?code, "harness disconnected"),
         End::ClosedHere(close) => {
             tracing::info!(%peer, code = close.code, reason = close.reason, "connection closed");

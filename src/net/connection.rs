@@ -129,6 +129,8 @@ where
                 continue;
             }
         };
+        // Small calls are answered right here: many of them at one time must not keep other connections waiting.
+        tokio::task::coop::consume_budget().await;
         match message {
             Some(Ok(Message::Text(text))) => connection.receive(&text),
             Some(Ok(Message::Binary(_))) => connection.refuse_binary(),
@@ -233,6 +235,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
                     let text = Encoded::Whole(text);
                     self.feed_text(text, interval).await?;
                 }
+                // What a shortcut has left is written with everything else.
+                Outgoing::Rest => {}
                 Outgoing::Result(message, receipt) => {
                     self.feed_text(message, interval).await?;
                     receipts.push(receipt);

@@ -91,6 +91,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
+    /// Returns the stream.
+    pub(super) fn stream(&self) -> &S {
+        &self.stream
+    }
+
     /// Counts what is read and written from now on.
     pub(super) fn count(&mut self, counters: Arc<Metrics>) {
         self.counters = Some(counters);

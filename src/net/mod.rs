@@ -7,6 +7,7 @@ mod accept;
 mod connection;
 mod dial;
 mod io_thread;
+mod line;
 mod link;
 mod plain;
 mod reconnect;

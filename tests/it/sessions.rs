@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bma_executor::dispatch::{Run, ToolInput, Toolbox};
+use bma_executor::dispatch::{Run, Tool, ToolInput, Toolbox};
 use bma_executor::tools::Ctx;
 use serde_json::json;
 
@@ -392,7 +392,10 @@ async fn members_in_another_order_are_the_same_call() {
 
 /// Fails in the ways that a tool may fail.
 #[derive(Debug)]
-struct Panics;
+struct Panics {
+    /// Between two messages of the connection.
+    at_once: bool,
+}
 
 impl Toolbox for Panics {
     fn run(&self, ctx: Ctx, input: ToolInput) -> Run {
@@ -402,12 +405,22 @@ impl Toolbox for Panics {
             other => bma_executor::dispatch::BuiltIn.run(ctx, other),
         }
     }
+
+    fn is_short(&self, _tool: Tool) -> bool {
+        self.at_once
+    }
 }
 
 #[tokio::test]
 async fn a_panic_in_a_tool_is_an_internal_result_and_the_session_goes_on() {
+    for at_once in [false, true] {
+        check_panics(Panics { at_once }).await;
+    }
+}
+
+async fn check_panics(panics: Panics) {
     let executor: Executor = start_executor_with(Options {
-        toolbox: std::sync::Arc::new(Panics),
+        toolbox: std::sync::Arc::new(panics),
         ..Options::default()
     });
     let mut client = executor.connect().await;

@@ -273,3 +273,42 @@ async fn every_exact_name_opens_its_own_file() {
         assert_eq!(room.get(name), b"edited");
     }
 }
+
+#[tokio::test]
+async fn characters_that_lie_across_blocks_stay_whole() {
+    let room = start_room();
+    // Blocks have 64 KiB; each shift puts another byte of a character at their border.
+    for shift in 0..4 {
+        let line = format!(
+            "{}{}\n",
+            "x".repeat(shift),
+            "\u{1f600}\u{e9}\u{20ac}".repeat(8)
+        );
+        let content = "s".repeat(shift) + "\n" + &line.repeat(4_000);
+        room.put("f", &content);
+        let whole = room.read_at("f", None, 1_000_000).await;
+        assert_eq!(data(&whole), content, "shift {shift}");
+        assert_eq!(read_details(&whole).encoding, Encoding::Utf8);
+        let tail = room.read_at("f", 3_999, 2).await;
+        assert_eq!(data(&tail), line.repeat(2), "shift {shift}");
+    }
+}
+
+#[tokio::test]
+async fn one_bad_byte_among_many_blocks_is_shown_where_it_is() {
+    let room = start_room();
+    let mut content = "a line of text\n".repeat(20_000).into_bytes();
+    content[200_000] = 0xff;
+    room.put("f", &content);
+    let whole = room.read_at("f", None, 1_000_000).await;
+    assert_eq!(data(&whole), String::from_utf8_lossy(&content));
+    let details = read_details(&whole);
+    assert_eq!(
+        (
+            details.encoding,
+            details.returned_bytes,
+            details.total_lines
+        ),
+        (Encoding::Unknown, content.len() as u64, Some(20_000))
+    );
+}

@@ -137,10 +137,10 @@ impl Job {
             let sentence = note::past_the_end(&opened.spelled, first, total);
             return Err(ReadError::Sentence(sentence));
         }
-        if taken.window.has_nul {
+        if taken.window.found.nul {
             return Err(ReadError::binary(opened, taken.name));
         }
-        if taken.window.lossy {
+        if taken.window.found.no_text {
             taken.encoding = Encoding::Unknown;
         }
         let text = taken.window.take_text();

@@ -33,6 +33,15 @@ pub(super) struct Clip {
     pub(super) shown: usize,
 }
 
+/// What was found in the lines of a window.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Found {
+    /// Bytes that are not UTF-8; they are shown as U+FFFD.
+    pub(super) no_text: bool,
+    /// A NUL.
+    pub(super) nul: bool,
+}
+
 /// Takes a window from blocks.
 #[derive(Debug)]
 pub(super) struct Window {
@@ -43,9 +52,7 @@ pub(super) struct Window {
     pub(super) taken: u64,
     pub(super) bytes: usize,
     pub(super) clips: Vec<Clip>,
-    /// Whether some of their bytes are not UTF-8, or NUL.
-    pub(super) lossy: bool,
-    pub(super) has_nul: bool,
+    pub(super) found: Found,
     /// Line breaks that passed.
     breaks: u64,
     /// Whether what passed ends inside a line.
@@ -74,8 +81,7 @@ impl Window {
             taken: 0,
             bytes: 0,
             clips: Vec::new(),
-            lossy: false,
-            has_nul: false,
+            found: Found::default(),
             breaks: 0,
             inside_line: false,
             line: Vec::new(),
@@ -253,8 +259,8 @@ impl Window {
             return false;
         }
         self.bytes = bytes;
-        self.lossy |= matches!(text, std::borrow::Cow::Owned(_));
-        self.has_nul |= memchr::memchr(0, line).is_some();
+        self.found.no_text |= matches!(text, std::borrow::Cow::Owned(_));
+        self.found.nul |= memchr::memchr(0, line).is_some();
         true
     }
 
