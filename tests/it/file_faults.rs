@@ -14,14 +14,21 @@ const MIB: usize = 1 << 20;
 const SMALL_DISK: &str =
     r#"mount -t tmpfs -o size=4m,mode=755 none "$PWD" && cd "$PWD" && exec "$0" "$@""#;
 
+/// The same with a file system that cannot set blocks aside, so that only the writing shows that it is full.
+const OLD_DISK: &str = r#"truncate -s 4M ../disk$$ && PATH="$PATH:/usr/sbin:/sbin" mkfs.ext2 -q -F ../disk$$ && mount -t ext2 -o loop ../disk$$ "$PWD" && cd "$PWD" && exec "$0" "$@""#;
+
 /// A server whose workspace is a disk of 4 MiB; nothing where this user may not mount.
 fn start_on_a_small_disk() -> Option<Server> {
+    start_on_a_disk(SMALL_DISK)
+}
+
+fn start_on_a_disk(mount: &str) -> Option<Server> {
     let flags = if rustix::process::geteuid().is_root() {
         "-m"
     } else {
         "-rm"
     };
-    let through = ["unshare", flags, "sh", "-c", SMALL_DISK];
+    let through = ["unshare", flags, "sh", "-c", mount];
     let scratch = start_scratch();
     let can = Command::new(through[0])
         .args(&through[1..])
@@ -110,6 +117,31 @@ async fn on_a_full_disk_a_file_of_two_names_is_still_written_where_it_has_room()
         .await,
         ""
     );
+}
+
+#[tokio::test]
+async fn a_file_of_two_names_whose_writing_fails_half_way_has_its_old_content_back() {
+    let Some(server) = start_on_a_disk(OLD_DISK) else {
+        return;
+    };
+    let mut client = server.connect().await;
+    let make = "yes old | head -c 1500000 >one; ln one two; chmod 640 one; head -c 1200000 /dev/zero >rest";
+    look(&mut client, make).await;
+    let refused = client.bash("fallocate -n -l 3000000 one").await;
+    assert!(
+        refused.data().contains("unsupported"),
+        "this disk can tell: {}",
+        refused.data()
+    );
+    let before = picture(&mut client, "one").await;
+    let input = json!({"path": "one", "content": "n".repeat(3 * MIB)});
+    let reply = client.call("write", input).await;
+    reply.check_tool_error(&["one", "space", "the old content is back"]);
+    assert_eq!(picture(&mut client, "one").await, before);
+    let input = json!({"path": "two", "old_string": "old", "new_string": "a new text", "replace_all": true});
+    let reply = client.call("edit", input).await;
+    reply.check_tool_error(&["two", "space", "the old content is back"]);
+    assert_eq!(picture(&mut client, "one").await, before);
 }
 
 #[tokio::test]
