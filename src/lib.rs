@@ -32,8 +32,8 @@
 //!
 //! # One call
 //! `net/connection` reads a frame, `wire/codec` types it, `dispatch/receive` routes it, `dispatch/admit` reserves its
-//! answer's slot, `dispatch/run` runs the tool, `dispatch/deliver` keeps and queues the result, the writer in
-//! `net/connection` sends it.
+//! answer's slot, `dispatch/first_step` chooses the thread, `dispatch/run` runs the tool, `dispatch/deliver` keeps and
+//! queues the result, `net/line` sends it from where it is, or the writer in `net/connection` where that is busy.
 //!
 //! # What is never there
 //! - `wire` knows no runtime and no file. `net` knows no tool. `dispatch` knows neither socket nor spelling. `tools`

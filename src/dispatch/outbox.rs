@@ -2,7 +2,8 @@
 //!
 //! Three lanes: control (bounded, overflow closes the connection), results (bounded: where it is full, the connection is
 //! refused further calls), progress (lossy, drops and counts). Filling never waits, so that neither the reader nor a call can be held
-//! up by a peer that does not read; only the writer waits, for something to write.
+//! up by a peer that does not read; only the writer waits, for something to write. A result that finds it waiting goes
+//! past it, on the thread that has the result.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -79,10 +79,15 @@ pub(super) fn build(given: impl IntoIterator<Item = (OsString, OsString)>) -> En
 
 /// Removes the locale that was put in for want of another, where there is another now.
 pub(super) fn drop_spare_locale(env: &mut Env) {
-    let name = OsStr::new(LOCALE.0);
-    if is_set(env, "LANG") && env.get(name).is_some_and(|value| value == LOCALE.1) {
-        env.remove(name);
+    if is_spare_locale(|name| env.get(OsStr::new(name))) {
+        env.remove(OsStr::new(LOCALE.0));
     }
+}
+
+/// Whether the locale that was put in for want of another stands beside another one.
+pub(super) fn is_spare_locale<'v>(get: impl Fn(&str) -> Option<&'v OsString>) -> bool {
+    get("LANG").is_some_and(|value| !value.is_empty())
+        && get(LOCALE.0).is_some_and(|value| value == LOCALE.1)
 }
 
 /// Removes what describes one running shell only.

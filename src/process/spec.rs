@@ -2,7 +2,7 @@
 //!
 //! It must never add text to a command, on whose lines it could be swallowed, nor look up a directory twice.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -56,20 +56,27 @@ pub(super) fn command(
         command.arg(FROM_STDIN).stdin(as_file(&spec.command)?);
     }
     let above = || session.iter().chain(&spec.env);
-    let mut env = login
-        .for_command(&spec.command, above().map(|(name, _)| name))
-        .clone();
-    env.insert("PWD".into(), cwd_path);
-    env.extend(above().cloned());
-    base_env::drop_spare_locale(&mut env);
+    let env = login.for_command(&spec.command, above().map(|(name, _)| name));
+    let get = |wanted: &str| {
+        let mut given = above().filter(|(name, _)| name == wanted);
+        given
+            .next_back()
+            .map(|(_, value)| value)
+            .or_else(|| env.get(OsStr::new(wanted)))
+    };
     command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .env_clear()
         .envs(env)
+        .env("PWD", cwd_path)
+        .envs(above().map(|(name, value)| (name, value)))
         // Resolved by the child before it executes anything, so the directory is the one that was opened.
         .current_dir(own_descriptor(&spec.cwd))
         .process_group(0);
+    if base_env::is_spare_locale(get) {
+        command.env_remove(base_env::LOCALE.0);
+    }
     Ok(command)
 }
 

@@ -7,6 +7,9 @@ use super::{ContentBlock, ImageSource, Text, ToolResult};
 /// Room beside the texts: envelope, ids, details.
 const FRAME_BYTES: usize = 1024;
 
+/// What is larger is not kept for long, and costs more to copy.
+const COPIED: usize = 64 * 1024;
+
 /// A result that can be written. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub enum Encoded {
@@ -69,15 +72,13 @@ impl Encoded {
             serde_json::to_writer(&mut out, details)?;
         }
         out.extend_from_slice(b"}}");
-        // It may be kept for long, and is counted by its length.
-        out.shrink_to_fit();
         Ok(match (before, apart) {
             (Some(before), Some((_, text))) => Self::Long(Box::new([
-                before.into(),
+                compact(before),
                 text.spelled().clone(),
-                out.into(),
+                compact(out),
             ])),
-            _ => Self::Whole(out.into()),
+            _ => Self::Whole(compact(out)),
         })
     }
 
@@ -122,6 +123,15 @@ impl Iterator for Pieces {
         let end = part.len().min(self.size);
         Some(part.split_to(end))
     }
+}
+
+/// Returns what may be kept for long in a place of its own. Cut to its length where it was put together, it would leave a
+/// hole behind it that the next one does not fit into: with tens of thousands kept, a quarter of all memory.
+fn compact(text: Vec<u8>) -> Bytes {
+    if text.len() > COPIED {
+        return text.into();
+    }
+    Bytes::copy_from_slice(&text)
 }
 
 fn longest_text(content: &[ContentBlock]) -> Option<(usize, &Text)> {

@@ -1,6 +1,9 @@
 //! `bash{true}`: its price over a bare spawn, one after another and side by side.
 
-use std::process::Command;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use serde_json::json;
@@ -20,9 +23,11 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) {
     client.call("bash", &input);
     let peers = Peer::found();
     let mut links: Vec<_> = peers.iter().map(Peer::connect).collect();
+    let mut least = LeastServer::start();
     let mut lanes: Vec<Lane<'_>> = vec![
         Box::new(|| timed(bare_true)),
         Box::new(|| client.call("bash", &input).1),
+        Box::new(|| timed(|| least.run_true())),
     ];
     for link in &mut links {
         lanes.push(Box::new(|| timed(|| link.run_true())));
@@ -34,7 +39,15 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) {
         Row::new("bash{true}, one after another, p50", p50[1], "ms")
             .floor(p50[0])
             .goal(Goal::AtMost(p50[0] + 0.2))
-            .peers(names().zip(p50[2..].iter().copied())),
+            .peers(names().zip(p50[3..].iter().copied())),
+    );
+    table.add(
+        Row::new(
+            "the same through the least server that there can be",
+            p50[2],
+            "ms",
+        )
+        .floor(p50[0]),
     );
     let calls = plan.pick(16, 400, 1_600);
     // Halves in turns: floor, ours, peers, and once more.
@@ -65,6 +78,42 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) {
 fn bare_true() {
     let status = Command::new("/bin/bash").args(["-c", "true"]).status();
     assert!(status.unwrap().success());
+}
+
+/// What no server can do without: a byte on a socket, a thread that reads it, another that starts the command with pipes
+/// and waits for it, and a byte back. It decodes, bounds, keeps and logs nothing.
+struct LeastServer(TcpStream);
+
+impl LeastServer {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (asked, asks) = channel();
+        std::thread::spawn(move || {
+            let (peer, _) = listener.accept().unwrap();
+            peer.set_nodelay(true).unwrap();
+            let answer = peer.try_clone().unwrap();
+            std::thread::spawn(move || {
+                while asks.recv().is_ok() {
+                    let mut command = Command::new("/bin/bash");
+                    command.args(["-c", "true"]).stdin(Stdio::null());
+                    let output = command.output().unwrap();
+                    assert!(output.status.success());
+                    (&answer).write_all(b"!").unwrap();
+                }
+            });
+            while (&peer).read(&mut [0]).is_ok_and(|read| read > 0) {
+                asked.send(()).unwrap();
+            }
+        });
+        Self(stream)
+    }
+
+    fn run_true(&mut self) {
+        self.0.write_all(b"?").unwrap();
+        self.0.read_exact(&mut [0]).unwrap();
+    }
 }
 
 fn rate(calls: usize, work: impl FnOnce()) -> f64 {
