@@ -7,6 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
@@ -55,6 +56,9 @@ pub fn default_dir(state_home: &Path, workspace: &Path) -> PathBuf {
     state_home.join("bma-executor").join(name)
 }
 
+/// Pause between two tries to get a state directory that another executor holds.
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
 /// A state directory that this daemon holds; dropping it gives it back.
 #[derive(Debug)]
 pub struct StateDir {
@@ -89,6 +93,29 @@ impl StateDir {
             }),
             Err(TryLockError::WouldBlock) => Err(StateError::Locked(path.to_owned())),
             Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+
+    /// As [`Self::open`], but waits for an executor that holds it, which may be about to end.
+    ///
+    /// # Errors
+    /// As those of [`Self::open`], once the time is over.
+    pub fn open_within(path: &Path, patience: Duration) -> Result<Self, StateError> {
+        let until = Instant::now() + patience;
+        let mut told = false;
+        loop {
+            let opened = Self::open(path);
+            if !matches!(opened, Err(StateError::Locked(_))) || Instant::now() >= until {
+                return opened;
+            }
+            if !told {
+                tracing::info!(
+                    ?patience,
+                    "another executor uses the state directory; waiting for its end"
+                );
+                told = true;
+            }
+            std::thread::sleep(BETWEEN_TRIES);
         }
     }
 

@@ -90,7 +90,10 @@ pub(super) fn open_state(config: &Config, workspace: &Path) -> Result<StateDir, 
              name one outside of it with --state-dir"
         );
     }
-    let opened = StateDir::open(&path);
+    // A daemon whose parent was killed alone stops in order, and its calls must not be run again meanwhile.
+    let limits = &config.limits;
+    let patience = limits.drain_timeout + limits.kill_grace + limits.flush_timeout;
+    let opened = StateDir::open_within(&path, patience);
     if let Some(mode) = state::wide_mode(&path).filter(|_| opened.is_ok()) {
         let mode = format!("{mode:04o}");
         tracing::warn!(

@@ -160,17 +160,32 @@ pub(super) struct ByAge {
     sweep_at: usize,
 }
 
+/// More than come, so that none stay behind; few, so that no call pays for many.
+const DROPPED_AT_ONCE: usize = 2;
+
 /// Fewer entries than this are not worth a sweep.
 const SWEEP_LEAST: usize = 1_024;
 
 impl ByAge {
-    /// Adds a call as the youngest. Now and then those are dropped that `is_there` does not know.
+    /// Adds a call as the youngest, and drops those that `is_there` does not know: the oldest of them at once, others now
+    /// and then.
     pub(super) fn push(
         &mut self,
         session: SessionId,
         call: ToolCallId,
         is_there: impl Fn(&SessionId, &ToolCallId) -> bool,
     ) {
+        // Nearly all leave in the order in which they came. Left to the sweep, they would be as many as those that are there.
+        for _ in 0..DROPPED_AT_ONCE {
+            if self
+                .calls
+                .front()
+                .is_none_or(|(session, call)| is_there(session, call))
+            {
+                break;
+            }
+            self.calls.pop_front();
+        }
         if self.calls.len() >= self.sweep_at.max(SWEEP_LEAST) {
             self.calls.retain(|(session, call)| is_there(session, call));
             self.sweep_at = 2 * self.calls.len();

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::call_progress::CallLane;
 use super::kept::Accounted;
 use crate::limits::Limits;
-use crate::wire::{Encoded, ToHarness, ToolProgress, encode};
+use crate::wire::{Encoded, Fragments, ToHarness, ToolProgress, encode};
 
 /// Something for the writer to do.
 #[derive(Debug)]
@@ -23,16 +23,17 @@ pub enum Outgoing {
     Text(Bytes),
     /// Write a result, then drop its receipt with [`Receipt::written`].
     Result(Encoded, Receipt),
-    /// Write what a shortcut has left.
-    Rest,
+    /// Write what a shortcut has left of a result, then do as with a whole one.
+    Rest(Fragments, Receipt),
     /// Write a close frame and end.
     Close(CloseFrame),
 }
 
 /// A way past a connection's writer, for when that has nothing to do.
 pub trait Shortcut: std::fmt::Debug + Send + Sync {
-    /// Writes a message as far as that needs no waiting; returns whether nothing is left for the writer.
-    fn send(&self, message: Encoded, receipt: Receipt) -> bool;
+    /// Writes a message as far as that needs no waiting; returns what is left for the writer, be it only the wait until the
+    /// kernel has taken the last fragment.
+    fn send(&self, message: Encoded) -> Option<Fragments>;
 }
 
 /// Why a connection is closed.
@@ -90,8 +91,8 @@ struct Lanes {
     idle: bool,
     /// Whether somebody writes past it.
     passing: bool,
-    /// Whether that has left something to it.
-    rest: bool,
+    /// What that has left to it.
+    rest: Option<(Fragments, Receipt)>,
 }
 
 /// Something in the results lane.
@@ -172,7 +173,7 @@ impl Outbox {
         let mut lanes = self.lanes();
         let free = lanes.idle
             && !lanes.passing
-            && !lanes.rest
+            && lanes.rest.is_none()
             && lanes.control.is_empty()
             && lanes.progress.is_empty()
             && lanes.close.is_none()
@@ -187,12 +188,16 @@ impl Outbox {
         };
         lanes.passing = true;
         drop(lanes);
-        let whole = shortcut.send(message, receipt);
+        let left = shortcut.send(message);
+        let (rest, written) = match left {
+            Some(left) => (Some((left, receipt)), None),
+            None => (None, Some(receipt)),
+        };
         let mut lanes = self.lanes();
         lanes.passing = false;
-        lanes.rest = !whole;
+        lanes.rest = rest;
         // Whatever has come meanwhile has woken the writer in vain.
-        let waits = lanes.rest
+        let waits = lanes.rest.is_some()
             || !lanes.control.is_empty()
             || !lanes.results.is_empty()
             || !lanes.progress.is_empty()
@@ -200,6 +205,9 @@ impl Outbox {
         drop(lanes);
         if waits {
             self.wake();
+        }
+        if let Some(receipt) = written {
+            receipt.written();
         }
     }
 
@@ -293,8 +301,8 @@ impl Drop for Idle<'_> {
 impl Lanes {
     /// Takes what is to be written next.
     fn take(&mut self) -> Option<Outgoing> {
-        if std::mem::take(&mut self.rest) {
-            return Some(Outgoing::Rest);
+        if let Some((fragments, receipt)) = self.rest.take() {
+            return Some(Outgoing::Rest(fragments, receipt));
         }
         if let Some(text) = self.control.pop_front() {
             return Some(Outgoing::Text(text));

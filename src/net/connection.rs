@@ -12,10 +12,10 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame as WireClose;
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 use tokio_util::sync::CancellationToken;
 
-use super::link::{LastRead, Link, frames};
+use super::link::{LastRead, Link, frame};
 use crate::dispatch::{CloseFrame, Connection, Outgoing};
 use crate::limits::Limits;
-use crate::wire::Encoded;
+use crate::wire::{Encoded, Fragments};
 
 /// Close code of a side that a message is too large for (RFC 6455 section 7.4.1).
 const TOO_LARGE: u16 = 1009;
@@ -235,8 +235,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
                     let text = Encoded::Whole(text);
                     self.feed_text(text, interval).await?;
                 }
-                // What a shortcut has left is written with everything else.
-                Outgoing::Rest => {}
+                Outgoing::Rest(fragments, receipt) => {
+                    self.feed_fragments(fragments, interval).await?;
+                    receipts.push(receipt);
+                }
                 Outgoing::Result(message, receipt) => {
                     self.feed_text(message, interval).await?;
                     receipts.push(receipt);
@@ -266,8 +268,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
     }
 
     async fn feed_text(&mut self, message: Encoded, interval: Duration) -> Result<(), End> {
-        for frame in frames(message.pieces(self.limits.fragment_bytes)) {
-            self.feed(frame, interval).await?;
+        let fragments = Fragments::of(message, self.limits.fragment_bytes);
+        self.feed_fragments(fragments, interval).await
+    }
+
+    async fn feed_fragments(
+        &mut self,
+        fragments: Fragments,
+        interval: Duration,
+    ) -> Result<(), End> {
+        for fragment in fragments {
+            self.feed(frame(fragment), interval).await?;
         }
         Ok(())
     }

@@ -2,7 +2,8 @@
 //!
 //! A result that waits for the connection's thread comes a change of thread later than it could. So the thread that
 //! finished the call writes it where nobody else is writing: as far as the kernel takes it at once, and the connection's
-//! writer does the rest. Frames never interleave: each writer leaves whole ones behind.
+//! writer does the rest, fragment by fragment. Frames never interleave: each writer leaves whole ones behind, of which
+//! no more than one waits here.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -18,9 +19,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
-use crate::dispatch::{Receipt, Shortcut};
+use crate::dispatch::Shortcut;
 use crate::metrics::Metrics;
-use crate::wire::Encoded;
+use crate::wire::{Encoded, Fragments};
 
 /// Pieces handed to the kernel at one time; Linux takes up to 1024 (`UIO_MAXIOV`).
 const AT_ONE_TIME: usize = 16;
@@ -30,16 +31,10 @@ const AT_ONE_TIME: usize = 16;
 pub(super) struct Line {
     /// There until the drop.
     write: Option<OwnedWriteHalf>,
-    rest: Mutex<Rest>,
+    /// What the kernel has not taken yet of the last whole frames.
+    rest: Mutex<VecDeque<Bytes>>,
     fragment_bytes: usize,
     counters: Arc<Metrics>,
-}
-
-/// What the kernel has not taken yet: the ends of whole frames, and whom to tell when it has.
-#[derive(Debug, Default)]
-struct Rest {
-    bytes: VecDeque<Bytes>,
-    receipts: Vec<Receipt>,
 }
 
 /// Both sides of a socket whose writing side is shared.
@@ -78,23 +73,23 @@ impl Line {
     }
 
     /// Writes what the kernel takes without waiting.
-    fn push(&self, rest: &mut Rest) -> io::Result<()> {
+    fn push(&self, rest: &mut VecDeque<Bytes>) -> io::Result<()> {
         let stream = self.stream()?;
-        while !rest.bytes.is_empty() {
-            let pieces = rest.bytes.iter().take(AT_ONE_TIME);
+        while !rest.is_empty() {
+            let pieces = rest.iter().take(AT_ONE_TIME);
             let pieces: Vec<IoSlice<'_>> = pieces.map(|piece| IoSlice::new(piece)).collect();
             let mut written = match stream.try_write_vectored(&pieces) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             };
-            while let Some(first) = rest.bytes.front_mut() {
+            while let Some(first) = rest.front_mut() {
                 if written < first.len() {
                     first.advance(written);
                     break;
                 }
                 written -= first.len();
-                rest.bytes.pop_front();
+                rest.pop_front();
             }
         }
         Ok(())
@@ -112,17 +107,11 @@ impl Line {
         };
         loop {
             self.push(&mut rest)?;
-            if rest.bytes.is_empty() {
-                break;
+            if rest.is_empty() {
+                return Poll::Ready(Ok(()));
             }
             ready!(self.stream()?.poll_write_ready(cx))?;
         }
-        let receipts = std::mem::take(&mut rest.receipts);
-        drop(rest);
-        for receipt in receipts {
-            receipt.written();
-        }
-        Poll::Ready(Ok(()))
     }
 
     /// Writes whole frames after what was written before, all or nothing.
@@ -133,7 +122,7 @@ impl Line {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             };
-            if !rest.bytes.is_empty() {
+            if !rest.is_empty() {
                 continue;
             }
             match self.stream()?.try_write(frames) {
@@ -141,7 +130,7 @@ impl Line {
                 Ok(written) => {
                     let left = frames.get(written..).unwrap_or_default();
                     if !left.is_empty() {
-                        rest.bytes.push_back(Bytes::copy_from_slice(left));
+                        rest.push_back(Bytes::copy_from_slice(left));
                     }
                     return Poll::Ready(Ok(frames.len()));
                 }
@@ -164,35 +153,32 @@ impl Drop for Line {
 }
 
 impl Shortcut for Line {
-    fn send(&self, message: Encoded, receipt: Receipt) -> bool {
-        let mut size = message.size();
+    fn send(&self, message: Encoded) -> Option<Fragments> {
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pieces = message.pieces(self.fragment_bytes).peekable();
-        let mut kind = Data::Text;
-        while let Some(piece) = pieces.next() {
+        let mut fragments = Fragments::of(message, self.fragment_bytes);
+        for fragment in &mut fragments {
             let header = FrameHeader {
-                is_final: pieces.peek().is_none(),
-                opcode: OpCode::Data(kind),
+                is_final: fragment.is_last,
+                opcode: OpCode::Data(if fragment.is_first {
+                    Data::Text
+                } else {
+                    Data::Continue
+                }),
                 ..FrameHeader::default()
             };
-            let mut spelled = Vec::with_capacity(header.len(piece.len() as u64));
-            if let Err(error) = header.format(piece.len() as u64, &mut spelled) {
+            let len = fragment.bytes.len() as u64;
+            let mut spelled = Vec::with_capacity(header.len(len));
+            if let Err(error) = header.format(len, &mut spelled) {
                 tracing::error!(%error, "a frame could not be spelled");
             }
-            size += spelled.len();
-            rest.bytes.extend([spelled.into(), piece]);
-            kind = Data::Continue;
+            self.counters.sent_bytes.add(spelled.len() as u64 + len);
+            rest.extend([spelled.into(), fragment.bytes]);
+            // A socket that has failed fails its writer too, which says so.
+            if self.push(&mut rest).is_err() || !rest.is_empty() {
+                return Some(fragments);
+            }
         }
-        self.counters.sent_bytes.add(size as u64);
-        // A socket that has failed fails its writer too, which says so.
-        let failed = self.push(&mut rest).is_err();
-        if failed || !rest.bytes.is_empty() {
-            rest.receipts.push(receipt);
-            return false;
-        }
-        drop(rest);
-        receipt.written();
-        true
+        None
     }
 }
 
@@ -232,6 +218,7 @@ mod tests {
     use futures_util::StreamExt as _;
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpListener;
+    use tokio::sync::mpsc::error::TryRecvError;
     use tokio_tungstenite::WebSocketStream;
     use tokio_tungstenite::tungstenite::Message;
     use tokio_tungstenite::tungstenite::protocol::Role;
@@ -241,44 +228,84 @@ mod tests {
     const MESSAGES: usize = 60;
     const PONG: &[u8] = b"\x8a\x04pong";
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn frames_of_two_writers_never_interleave_however_slowly_they_are_read() {
+    async fn connect() -> (TcpStream, SharedSocket) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
         let counters = Arc::new(Metrics::new(1));
-        let mut socket = SharedSocket::new(accepted.unwrap().0, 64 * 1024, counters);
+        let socket = SharedSocket::new(accepted.unwrap().0, 64 * 1024, counters);
+        (client.unwrap(), socket)
+    }
+
+    #[tokio::test]
+    async fn of_a_message_that_nobody_reads_one_frame_waits_and_the_rest_is_given_back() {
+        let (_client, socket) = connect().await;
+        let message = Encoded::Whole(vec![b'x'; 64 << 20].into());
+        let left = socket.line().send(message).unwrap();
+        let waits: usize = socket
+            .line()
+            .rest
+            .lock()
+            .unwrap()
+            .iter()
+            .map(Bytes::len)
+            .sum();
+        assert!((1..=64 * 1024 + 14).contains(&waits), "{waits}");
+        let left: Vec<_> = left.collect();
+        assert!(left.len() > 500, "{}", left.len());
+        assert!(left.iter().all(|fragment| !fragment.is_first));
+        assert_eq!(left.iter().filter(|fragment| fragment.is_last).count(), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn frames_of_two_writers_never_interleave_however_slowly_they_are_read() {
+        let (client, mut socket) = connect().await;
         let line = socket.line();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let tell = Arc::clone(&told);
+        let (give_back, mut given_back) = tokio::sync::mpsc::channel(1);
+        let (go_on, gone_on) = std::sync::mpsc::channel();
         let passing = std::thread::spawn(move || {
             for number in 0..MESSAGES {
-                let tell = Arc::clone(&tell);
-                let receipt = Receipt::new(move || tell.lock().unwrap().push(number));
-                line.send(Encoded::Whole(text(number).into()), receipt);
+                if let Some(left) = line.send(Encoded::Whole(text(number).into())) {
+                    give_back.blocking_send(left).unwrap();
+                    gone_on.recv().unwrap();
+                }
                 std::thread::yield_now();
             }
         });
-        let (done, mut is_done) = tokio::sync::oneshot::channel::<()>();
         let writer = tokio::spawn(async move {
             let mut pongs = 0;
             loop {
-                // Looked at first, so that what came before it is flushed.
-                let last = !matches!(
-                    is_done.try_recv(),
-                    Err(tokio::sync::oneshot::error::TryRecvError::Empty)
-                );
+                let left = match given_back.try_recv() {
+                    Ok(left) => Some(left),
+                    Err(TryRecvError::Empty) => None,
+                    Err(TryRecvError::Disconnected) => return (socket, pongs),
+                };
+                let was_given = left.is_some();
+                for fragment in left.into_iter().flatten() {
+                    let header = FrameHeader {
+                        is_final: fragment.is_last,
+                        opcode: OpCode::Data(Data::Continue),
+                        ..FrameHeader::default()
+                    };
+                    let mut frame = Vec::new();
+                    header
+                        .format(fragment.bytes.len() as u64, &mut frame)
+                        .unwrap();
+                    frame.extend_from_slice(&fragment.bytes);
+                    socket.write_all(&frame).await.unwrap();
+                    socket.write_all(PONG).await.unwrap();
+                    pongs += 1;
+                }
                 socket.write_all(PONG).await.unwrap();
                 pongs += 1;
                 socket.flush().await.unwrap();
-                if last {
-                    return (socket, pongs);
+                if was_given {
+                    go_on.send(()).unwrap();
                 }
                 tokio::task::yield_now().await;
             }
         });
-        let mut reader =
-            WebSocketStream::from_raw_socket(client.unwrap(), Role::Client, None).await;
+        let mut reader = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
         let mut pongs = 0;
         let mut texts = 0;
         while texts < MESSAGES {
@@ -293,8 +320,6 @@ mod tests {
                 pongs += 1;
             }
         }
-        passing.join().unwrap();
-        done.send(()).unwrap();
         let rest = async {
             while let Some(Ok(Message::Pong(_))) = reader.next().await {
                 pongs += 1;
@@ -307,13 +332,8 @@ mod tests {
             sent
         };
         let (sent, seen) = tokio::join!(ended, rest);
+        passing.join().unwrap();
         assert_eq!(sent, seen);
-        let told = std::mem::take(&mut *told.lock().unwrap());
-        assert_eq!(
-            told,
-            (0..MESSAGES).collect::<Vec<_>>(),
-            "each is told once, in order"
-        );
     }
 
     fn text(number: usize) -> Vec<u8> {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -16,6 +15,7 @@ use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::wire::Fragment;
 
 /// What a WebSocket may fail with.
 pub type LinkError = SocketError;
@@ -32,16 +32,15 @@ pub fn socket_config(limits: &Limits, max_message: usize) -> WebSocketConfig {
         .max_frame_size(Some(max_message))
 }
 
-/// Makes the frames of a text message from its pieces.
-pub(super) fn frames(pieces: impl Iterator<Item = Bytes>) -> impl Iterator<Item = Message> {
-    let mut pieces = pieces.peekable();
-    let mut kind = Data::Text;
-    std::iter::from_fn(move || {
-        let piece = pieces.next()?;
-        let frame = Frame::message(piece, OpCode::Data(kind), pieces.peek().is_none());
-        kind = Data::Continue;
-        Some(Message::Frame(frame))
-    })
+/// Makes the frame of a fragment of a text message.
+pub(super) fn frame(fragment: Fragment) -> Message {
+    let kind = if fragment.is_first {
+        Data::Text
+    } else {
+        Data::Continue
+    };
+    let frame = Frame::message(fragment.bytes, OpCode::Data(kind), fragment.is_last);
+    Message::Frame(frame)
 }
 
 /// When a byte was last read from a stream.

@@ -97,31 +97,53 @@ impl Encoded {
             Self::Long(_) => None,
         }
     }
+}
 
-    /// Returns the message in pieces of at most `size` bytes.
-    pub fn pieces(self, size: usize) -> Pieces {
-        let parts = match self {
-            Self::Whole(text) => [text, Bytes::new(), Bytes::new()],
-            Self::Long(parts) => *parts,
+/// A message in fragments of at most so many bytes.
+#[derive(Debug)]
+pub struct Fragments {
+    size: usize,
+    parts: [Bytes; 3],
+    begun: bool,
+}
+
+/// A fragment of a message.
+#[derive(Debug)]
+pub struct Fragment {
+    /// What it holds.
+    pub bytes: Bytes,
+    /// Whether the message begins with it.
+    pub is_first: bool,
+    /// Whether the message ends with it.
+    pub is_last: bool,
+}
+
+impl Fragments {
+    /// Takes a message apart.
+    pub fn of(message: Encoded, size: usize) -> Self {
+        let parts = match message {
+            Encoded::Whole(text) => [text, Bytes::new(), Bytes::new()],
+            Encoded::Long(parts) => *parts,
         };
-        Pieces { size, parts }
+        Self {
+            size,
+            parts,
+            begun: false,
+        }
     }
 }
 
-/// The pieces of a spelled result.
-#[derive(Debug)]
-pub struct Pieces {
-    size: usize,
-    parts: [Bytes; 3],
-}
+impl Iterator for Fragments {
+    type Item = Fragment;
 
-impl Iterator for Pieces {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
+    fn next(&mut self) -> Option<Fragment> {
         let part = self.parts.iter_mut().find(|part| !part.is_empty())?;
         let end = part.len().min(self.size);
-        Some(part.split_to(end))
+        Some(Fragment {
+            bytes: part.split_to(end),
+            is_first: !std::mem::replace(&mut self.begun, true),
+            is_last: self.parts.iter().all(Bytes::is_empty),
+        })
     }
 }
 
@@ -217,7 +239,14 @@ mod tests {
         for (long, size) in [(usize::MAX, 7), (0, 64), (8, 100)] {
             let message = Encoded::of(&whole, long).unwrap();
             assert_eq!(message.size(), theirs.len(), "{theirs}");
-            let pieces: Vec<Bytes> = message.pieces(size).collect();
+            let fragments: Vec<Fragment> = Fragments::of(message, size).collect();
+            let ends = fragments.iter().map(|one| (one.is_first, one.is_last));
+            let last = fragments.len() - 1;
+            assert!(
+                ends.enumerate()
+                    .all(|(at, ends)| ends == (at == 0, at == last))
+            );
+            let pieces: Vec<Bytes> = fragments.into_iter().map(|one| one.bytes).collect();
             assert!(
                 pieces.iter().all(|piece| (1..=size).contains(&piece.len())),
                 "{pieces:?}"

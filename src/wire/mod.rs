@@ -19,12 +19,12 @@ mod trace;
 pub use call::{DeadlineMs, Decision, Permission, ToolCall};
 pub use codec::{Refusal, decode, decode_object, decode_to_harness, encode};
 pub use details::*;
-pub use encoded::{Encoded, Pieces};
+pub use encoded::{Encoded, Fragment, Fragments};
 pub use frame::*;
 pub use ids::{InvalidId, SessionId, ToolCallId};
 pub use inputs::*;
 pub use outcome::*;
-pub use text::{LONGEST_SPELLING, Text, TextBuilder};
+pub use text::{Text, TextBuilder};
 pub use trace::TraceParent;
 
 /// The protocol ids served, newest first.

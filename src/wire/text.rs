@@ -11,7 +11,7 @@ use json_escape_simd::escape_into;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Longest spelling of one byte.
-pub const LONGEST_SPELLING: usize = 6;
+const LONGEST_SPELLING: usize = 6;
 
 /// Text that is spelled at one time: the library makes room for the longest spelling of all of it.
 const STEP: usize = 8 * 1024;

@@ -207,3 +207,30 @@ async fn a_writer_that_gets_nothing_away_for_two_heartbeats_gives_up_and_keeps_t
     assert_eq!(waiting, Vec::<String>::new());
     check_no_further_result(&mut second).await;
 }
+
+#[tokio::test]
+async fn a_harness_that_takes_a_large_result_slowly_is_not_given_up() {
+    // Much more than the kernel's own buffers take.
+    const LARGE: usize = 24 << 20;
+    const PAUSE: Duration = Duration::from_millis(10);
+    let executor = start_with_heartbeat();
+    let line = "a line of a file that takes long to send\n";
+    let content = line.repeat(LARGE / line.len());
+    std::fs::write(executor.workspace().join("f"), content).unwrap();
+    let proxy = start_proxy(executor.address).await;
+    proxy.slow(PAUSE);
+    let mut client = Client::connect(proxy.address, Some(KEY)).await;
+    let welcome = json!({"protocol_version": "bma.executor.v1.1", "max_message_bytes": 2 * LARGE});
+    client.send("harness.welcome", welcome).await;
+    let begun = Instant::now();
+    let input = json!({"path": "f", "limit": 10_000_000});
+    let id = client.send_call("read", input).await;
+    let is_result = |frame: &Value| frame["method"] == "tool.result";
+    let result = client
+        .expect_within("the result on this connection", 6 * SOON, is_result)
+        .await;
+    assert_eq!(result["params"]["tool_call_id"], id);
+    let took = begun.elapsed();
+    assert!(took > 4 * HEARTBEAT, "it was not slow: {took:?}");
+    assert_eq!(proxy.accepted(), 1);
+}

@@ -5,7 +5,7 @@
 
 use bstr::ByteSlice as _;
 
-use crate::wire::{LONGEST_SPELLING, Text, TextBuilder};
+use crate::wire::{Text, TextBuilder};
 
 /// Bytes set aside for a line; a guess that only saves copying.
 const USUAL_LINE: usize = 128;
@@ -267,13 +267,28 @@ impl Window {
     /// Returns how many of the first bytes of a line fit an empty window, with a line break.
     fn fitting(&self, line: &[u8]) -> usize {
         const BREAK: usize = 2;
-        let room = self.bounds.encoded.saturating_sub(BREAK);
+        const REPLACEMENT: usize = char::REPLACEMENT_CHARACTER.len_utf8();
+        let mut room = self.bounds.encoded.saturating_sub(BREAK);
+        let mut fits = 0;
         let line = line.get(..char_boundary(line, line.len())).unwrap_or(line);
-        match std::str::from_utf8(line) {
-            Ok(text) => Text::from(text).cut(room).plain().len(),
-            // Each byte shown in its place takes no more than the longest spelling.
-            Err(_) => char_boundary(line, room / LONGEST_SPELLING),
+        for chunk in line.utf8_chunks() {
+            let valid = Text::from(chunk.valid());
+            let replaced = if chunk.invalid().is_empty() {
+                0
+            } else {
+                REPLACEMENT
+            };
+            let Some(left) = room.checked_sub(valid.wire_len()) else {
+                return fits + valid.cut(room).plain().len();
+            };
+            fits += chunk.valid().len();
+            let Some(left) = left.checked_sub(replaced) else {
+                return fits;
+            };
+            fits += chunk.invalid().len();
+            room = left;
         }
+        fits
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +17,8 @@ pub struct Proxy {
     forwards: watch::Sender<bool>,
     /// Holds what they are sent.
     backwards: watch::Sender<bool>,
+    /// Pause after each piece that they are sent.
+    pause: watch::Sender<Duration>,
     accepted: Arc<Mutex<usize>>,
     _task: JoinSet<()>,
 }
@@ -26,10 +29,12 @@ pub async fn start_proxy(target: SocketAddr) -> Proxy {
     let address = listener.local_addr().unwrap();
     let (forwards, backwards) = (watch::Sender::new(false), watch::Sender::new(false));
     let accepted = Arc::new(Mutex::new(0));
+    let pause = watch::Sender::new(Duration::ZERO);
     let (ways, count) = (
         (forwards.subscribe(), backwards.subscribe()),
         Arc::clone(&accepted),
     );
+    let (at_once, slowly) = (watch::Sender::new(Duration::ZERO), pause.subscribe());
     let mut task = JoinSet::new();
     task.spawn(async move {
         let mut pumps = JoinSet::new();
@@ -41,14 +46,25 @@ pub async fn start_proxy(target: SocketAddr) -> Proxy {
             server.set_nodelay(true).unwrap();
             let (from_dialler, to_dialler) = dialler.into_split();
             let (from_server, to_server) = server.into_split();
-            pumps.spawn(pump(from_dialler, to_server, ways.0.clone()));
-            pumps.spawn(pump(from_server, to_dialler, ways.1.clone()));
+            pumps.spawn(pump(
+                from_dialler,
+                to_server,
+                ways.0.clone(),
+                at_once.subscribe(),
+            ));
+            pumps.spawn(pump(
+                from_server,
+                to_dialler,
+                ways.1.clone(),
+                slowly.clone(),
+            ));
         }
     });
     Proxy {
         address,
         forwards,
         backwards,
+        pause,
         accepted,
         _task: task,
     }
@@ -58,6 +74,7 @@ async fn pump(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,
     mut held: watch::Receiver<bool>,
+    pause: watch::Receiver<Duration>,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -69,6 +86,10 @@ async fn pump(
         if to.write_all(&buffer[..read]).await.is_err() {
             return;
         }
+        let pause = *pause.borrow();
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
     }
 }
 
@@ -77,6 +98,11 @@ impl Proxy {
     pub fn hold(&self, forwards: bool, backwards: bool) {
         self.forwards.send_replace(forwards);
         self.backwards.send_replace(backwards);
+    }
+
+    /// Pauses after each piece that diallers are sent.
+    pub fn slow(&self, pause: Duration) {
+        self.pause.send_replace(pause);
     }
 
     /// How many connections have been made.
