@@ -21,6 +21,10 @@ use super::table;
 /// Tells the started daemon who its guardian is: its process number.
 pub const GUARDIAN_VARIABLE: &str = "BMA_EXECUTOR_GUARDIAN";
 
+/// Keeps the memory of the daemon together (glibc manual, "Memory Allocation Tunables"). By itself the C library gives each
+/// thread a heap of its own, and each keeps what it once needed for the largest file.
+const ALLOCATOR: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.arena_max=2");
+
 /// Pause between two rounds of killing; the dead need a moment to go.
 const ROUND: Duration = Duration::from_millis(5);
 
@@ -61,6 +65,8 @@ pub fn guard(
         .arg0(env!("CARGO_PKG_NAME"))
         .args(args)
         .env_clear()
+        .env(ALLOCATOR.0, ALLOCATOR.1)
+        // What is given counts.
         .envs(env)
         .env(GUARDIAN_VARIABLE, std::process::id().to_string());
     let relay = relay.map(|(relay, end)| {
@@ -70,12 +76,14 @@ pub fn guard(
     runtime.block_on(stay(command, relay))
 }
 
-/// Takes the guardian's number out of an environment; `None` where there is no guardian.
+/// Takes what the guardian has added out of an environment, and returns its number; `None` where there is no guardian.
 pub fn take_guardian(env: &mut Vec<(OsString, OsString)>) -> Option<u32> {
     let at = env
         .iter()
         .position(|(name, _)| name == OsStr::new(GUARDIAN_VARIABLE))?;
-    env.swap_remove(at).1.to_str()?.parse().ok()
+    let guardian = env.swap_remove(at).1.to_str()?.parse().ok();
+    env.retain(|(name, value)| (name, value) != (&ALLOCATOR.0.into(), &ALLOCATOR.1.into()));
+    guardian
 }
 
 async fn stay(mut command: Command, relay: Option<Relay>) -> io::Result<u8> {

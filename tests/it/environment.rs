@@ -121,6 +121,11 @@ async fn an_empty_environment_is_completed() {
         .bash("command -v python3 >/dev/null || { echo é; exit; }; python3 -c \"print('\\u00e9')\"")
         .await;
     assert_eq!(reply.data(), "é\nexit_code: 0");
+    // What the daemon and its guardian have for themselves.
+    let reply = client
+        .bash("printenv GLIBC_TUNABLES BMA_EXECUTOR_GUARDIAN || echo none")
+        .await;
+    assert_eq!(reply.data(), "none\nexit_code: 0");
 }
 
 #[tokio::test]
