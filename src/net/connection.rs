@@ -17,6 +17,9 @@ use crate::dispatch::{CloseFrame, Connection, Outgoing};
 use crate::limits::Limits;
 use crate::wire::{Encoded, Fragments};
 
+/// Messages that a connection takes before others have their turn.
+const TURN: usize = 8;
+
 /// Close code of a side that a message is too large for (RFC 6455 section 7.4.1).
 const TOO_LARGE: u16 = 1009;
 
@@ -117,6 +120,7 @@ where
             reason: reason.to_owned(),
         })
     };
+    let mut taken = 0_usize;
     loop {
         let silence = 2 * *connection.heartbeat().borrow();
         let message = tokio::select! {
@@ -130,7 +134,10 @@ where
             }
         };
         // Small calls are answered right here: many of them at one time must not keep other connections waiting.
-        tokio::task::coop::consume_budget().await;
+        taken += 1;
+        if taken % TURN == 0 {
+            tokio::task::yield_now().await;
+        }
         match message {
             Some(Ok(Message::Text(text))) => connection.receive(&text),
             Some(Ok(Message::Binary(_))) => connection.refuse_binary(),
