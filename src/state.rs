@@ -115,6 +115,10 @@ impl StateDir {
                 );
                 told = true;
             }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a daemon does nothing else before it has its state"
+            )]
             std::thread::sleep(BETWEEN_TRIES);
         }
     }

@@ -135,7 +135,7 @@ where
         };
         // Small calls are answered right here: many of them at one time must not keep other connections waiting.
         taken += 1;
-        if taken % TURN == 0 {
+        if taken.is_multiple_of(TURN) {
             tokio::task::yield_now().await;
         }
         match message {

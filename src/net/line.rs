@@ -261,7 +261,7 @@ mod tests {
     async fn frames_of_two_writers_never_interleave_however_slowly_they_are_read() {
         let (client, mut socket) = connect().await;
         let line = socket.line();
-        let (give_back, mut given_back) = tokio::sync::mpsc::channel(1);
+        let (give_back, mut leftovers) = tokio::sync::mpsc::channel(1);
         let (go_on, gone_on) = std::sync::mpsc::channel();
         let passing = std::thread::spawn(move || {
             for number in 0..MESSAGES {
@@ -275,7 +275,7 @@ mod tests {
         let writer = tokio::spawn(async move {
             let mut pongs = 0;
             loop {
-                let left = match given_back.try_recv() {
+                let left = match leftovers.try_recv() {
                     Ok(left) => Some(left),
                     Err(TryRecvError::Empty) => None,
                     Err(TryRecvError::Disconnected) => return (socket, pongs),
