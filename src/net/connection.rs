@@ -122,6 +122,12 @@ where
     };
     let mut taken = 0_usize;
     loop {
+        // Small calls are answered right here: many of them at one time must not keep other connections waiting. Between two
+        // messages only: one that was taken would be lost if this future were dropped here.
+        taken += 1;
+        if taken.is_multiple_of(TURN) {
+            tokio::task::yield_now().await;
+        }
         let silence = 2 * *connection.heartbeat().borrow();
         let message = tokio::select! {
             biased; // What has arrived is a sign of life, however late it is looked at.
@@ -133,11 +139,6 @@ where
                 continue;
             }
         };
-        // Small calls are answered right here: many of them at one time must not keep other connections waiting.
-        taken += 1;
-        if taken.is_multiple_of(TURN) {
-            tokio::task::yield_now().await;
-        }
         match message {
             Some(Ok(Message::Text(text))) => connection.receive(&text),
             Some(Ok(Message::Binary(_))) => connection.refuse_binary(),
