@@ -100,7 +100,7 @@ impl Connection {
         let deadline = deadline(call.deadline_ms, received);
         let ticket = Ticket::new(hub.clone(), &call, stop, slot, received, note);
         let token = tracker.token();
-        let short = hub.is_short(&call.name);
+        let short = ticket.is_short();
         let run = async move {
             ticket.run(call, work, &offer, deadline).await;
             drop(token);

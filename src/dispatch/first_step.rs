@@ -6,15 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
-use super::{Connection, Hub, Tool};
-
-impl Hub {
-    /// Whether the first step of a call of this tool may be taken between two messages.
-    pub(super) fn is_short(&self, tool: &str) -> bool {
-        let toolbox = &self.0.rooms.toolbox;
-        Tool::from_name(tool).is_some_and(|tool| toolbox.is_short(tool))
-    }
-}
+use super::Connection;
 
 impl Connection {
     /// Runs an admitted call, from its first step on here where that is `short`, else on the workers.

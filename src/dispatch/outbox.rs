@@ -49,7 +49,7 @@ pub struct CloseFrame {
 pub struct Receipt(Option<Box<dyn FnOnce() + Send>>);
 
 impl Receipt {
-    pub(crate) fn new(written: impl FnOnce() + Send + 'static) -> Self {
+    pub(super) fn new(written: impl FnOnce() + Send + 'static) -> Self {
         Self(Some(Box::new(written)))
     }
 
@@ -171,13 +171,7 @@ impl Outbox {
     /// a lock: receipts are told.
     pub(super) fn send(&self) {
         let mut lanes = self.lanes();
-        let free = lanes.idle
-            && !lanes.passing
-            && lanes.rest.is_none()
-            && lanes.control.is_empty()
-            && lanes.progress.is_empty()
-            && lanes.close.is_none()
-            && lanes.results.len() == 1;
+        let free = lanes.idle && !lanes.passing && lanes.waiting() == 1;
         let shortcut = self.shortcut.get().filter(|_| free);
         let (Some(shortcut), Some(Queued::Result(..))) = (shortcut, lanes.results.front()) else {
             drop(lanes);
@@ -197,11 +191,7 @@ impl Outbox {
         lanes.passing = false;
         lanes.rest = rest;
         // Whatever has come meanwhile has woken the writer in vain.
-        let waits = lanes.rest.is_some()
-            || !lanes.control.is_empty()
-            || !lanes.results.is_empty()
-            || !lanes.progress.is_empty()
-            || lanes.close.is_some();
+        let waits = lanes.waiting() > 0;
         drop(lanes);
         if waits {
             self.wake();
@@ -299,6 +289,12 @@ impl Drop for Idle<'_> {
 }
 
 impl Lanes {
+    /// Returns how much there is to be written.
+    fn waiting(&self) -> usize {
+        let queued = self.control.len() + self.results.len() + self.progress.len();
+        queued + usize::from(self.close.is_some()) + usize::from(self.rest.is_some())
+    }
+
     /// Takes what is to be written next.
     fn take(&mut self) -> Option<Outgoing> {
         if let Some((fragments, receipt)) = self.rest.take() {

@@ -86,6 +86,12 @@ impl Ticket {
         }
     }
 
+    /// Whether the first step of the call may be taken between two messages.
+    pub(super) fn is_short(&self) -> bool {
+        let toolbox = &self.hub.0.rooms.toolbox;
+        self.tool.is_some_and(|tool| toolbox.is_short(tool))
+    }
+
     /// Runs the call and answers it.
     pub(super) async fn run(
         mut self,

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
@@ -16,9 +16,8 @@ use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
+use super::link::header;
 use crate::dispatch::Shortcut;
 use crate::metrics::Metrics;
 use crate::wire::{Encoded, Fragments};
@@ -95,8 +94,9 @@ impl Line {
         Ok(())
     }
 
-    /// Waits until the kernel has taken everything; a look at it that would wait for another thread is made again.
-    fn poll_rest(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Waits until the kernel has taken everything, and keeps others from adding to it meanwhile; a look at it that would
+    /// wait for another thread is made again.
+    fn poll_free(&self, cx: &mut Context<'_>) -> Poll<io::Result<MutexGuard<'_, VecDeque<Bytes>>>> {
         let mut rest = match self.rest.try_lock() {
             Ok(rest) => rest,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -108,7 +108,7 @@ impl Line {
         loop {
             self.push(&mut rest)?;
             if rest.is_empty() {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Ok(rest));
             }
             ready!(self.stream()?.poll_write_ready(cx))?;
         }
@@ -116,15 +116,8 @@ impl Line {
 
     /// Writes whole frames after what was written before, all or nothing.
     fn poll_frames(&self, cx: &mut Context<'_>, frames: &[u8]) -> Poll<io::Result<usize>> {
+        let mut rest = ready!(self.poll_free(cx))?;
         loop {
-            ready!(self.poll_rest(cx))?;
-            let Ok(mut rest) = self.rest.try_lock() else {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            };
-            if !rest.is_empty() {
-                continue;
-            }
             match self.stream()?.try_write(frames) {
                 Ok(0) => return Poll::Ready(Ok(0)),
                 Ok(written) => {
@@ -137,7 +130,6 @@ impl Line {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
-            drop(rest);
             ready!(self.stream()?.poll_write_ready(cx))?;
         }
     }
@@ -157,15 +149,7 @@ impl Shortcut for Line {
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         let mut fragments = Fragments::of(message, self.fragment_bytes);
         for fragment in &mut fragments {
-            let header = FrameHeader {
-                is_final: fragment.is_last,
-                opcode: OpCode::Data(if fragment.is_first {
-                    Data::Text
-                } else {
-                    Data::Continue
-                }),
-                ..FrameHeader::default()
-            };
+            let header = header(&fragment);
             let len = fragment.bytes.len() as u64;
             let mut spelled = Vec::with_capacity(header.len(len));
             if let Err(error) = header.format(len, &mut spelled) {
@@ -202,11 +186,11 @@ impl AsyncWrite for SharedSocket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.line.poll_rest(cx)
+        self.line.poll_free(cx).map_ok(drop)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.line.poll_rest(cx))?;
+        drop(ready!(self.line.poll_free(cx))?);
         Poll::Ready(rustix::net::shutdown(self.line.stream()?, Shutdown::Write).map_err(Into::into))
     }
 }
@@ -282,13 +266,8 @@ mod tests {
                 };
                 let was_given = left.is_some();
                 for fragment in left.into_iter().flatten() {
-                    let header = FrameHeader {
-                        is_final: fragment.is_last,
-                        opcode: OpCode::Data(Data::Continue),
-                        ..FrameHeader::default()
-                    };
                     let mut frame = Vec::new();
-                    header
+                    header(&fragment)
                         .format(fragment.bytes.len() as u64, &mut frame)
                         .unwrap();
                     frame.extend_from_slice(&fragment.bytes);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::frame::{Frame, FrameHeader};
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 
 use crate::limits::Limits;
@@ -32,15 +32,24 @@ pub fn socket_config(limits: &Limits, max_message: usize) -> WebSocketConfig {
         .max_frame_size(Some(max_message))
 }
 
-/// Makes the frame of a fragment of a text message.
-pub(super) fn frame(fragment: Fragment) -> Message {
+/// Makes the header of the frame of a fragment of a text message, for a side that does not mask.
+pub(super) fn header(fragment: &Fragment) -> FrameHeader {
     let kind = if fragment.is_first {
         Data::Text
     } else {
         Data::Continue
     };
-    let frame = Frame::message(fragment.bytes, OpCode::Data(kind), fragment.is_last);
-    Message::Frame(frame)
+    FrameHeader {
+        is_final: fragment.is_last,
+        opcode: OpCode::Data(kind),
+        ..FrameHeader::default()
+    }
+}
+
+/// Makes the frame of a fragment of a text message.
+pub(super) fn frame(fragment: Fragment) -> Message {
+    let header = header(&fragment);
+    Message::Frame(Frame::from_payload(header, fragment.bytes))
 }
 
 /// When a byte was last read from a stream.

@@ -82,7 +82,7 @@ pub fn take_guardian(env: &mut Vec<(OsString, OsString)>) -> Option<u32> {
         .iter()
         .position(|(name, _)| name == OsStr::new(GUARDIAN_VARIABLE))?;
     let guardian = env.swap_remove(at).1.to_str()?.parse().ok();
-    env.retain(|(name, value)| (name, value) != (&ALLOCATOR.0.into(), &ALLOCATOR.1.into()));
+    env.retain(|(name, value)| name != ALLOCATOR.0 || value != ALLOCATOR.1);
     guardian
 }
 

@@ -108,7 +108,7 @@ async fn no_call_runs_twice_and_each_is_answered_alike_however_often_the_daemon_
 async fn a_daemon_whose_guardian_alone_was_killed_is_waited_for_and_nothing_runs_twice() {
     let mut server = start_server(&ARGUMENTS);
     let mut client = server.connect().await;
-    let busy = json!({"command": "echo busy >>runs; sleep 7471"});
+    let busy = json!({"command": "echo busy >>runs; echo begun; sleep 7471"});
     client
         .send_call_as("done", "bash", input("done"), json!({}))
         .await;
@@ -117,11 +117,8 @@ async fn a_daemon_whose_guardian_alone_was_killed_is_waited_for_and_nothing_runs
         .send_call_as("busy", "bash", busy.clone(), json!({}))
         .await;
     let runs = server.workspace().join("runs");
-    let until = Instant::now() + SOON;
-    while std::fs::read_to_string(&runs).unwrap() != "done\nbusy\n" {
-        assert!(Instant::now() < until, "the command has not begun");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    client.expect("tool.progress").await;
+    assert_eq!(std::fs::read_to_string(&runs).unwrap(), "done\nbusy\n");
     // All that a supervisor knows of. What it guarded stops in order, which takes a while.
     kill_process(server.guardian(), Signal::KILL).unwrap();
     server.expect_end(SOON);
