@@ -41,7 +41,9 @@ pub(crate) struct Bounds {
 pub(crate) struct Registry<S, R> {
     bounds: Bounds,
     running: BTreeMap<ToolCallId, (Digest, S)>,
-    finished: HashMap<ToolCallId, Finished<R>>,
+    /// Boxed, since a hash table in which calls come and go doubles after hours, when the traces of those that went have
+    /// filled it: at once, and by the size of its entries.
+    finished: HashMap<ToolCallId, Box<Finished<R>>>,
     /// Calls that wait, with their result whole, in the order in which they finished.
     waiting: BTreeMap<u64, ToolCallId>,
     /// Calls that wait, and whose result was given up.
@@ -137,7 +139,7 @@ impl<S, R: Clone> Registry<S, R> {
             at,
             number,
         };
-        if let Some(other) = self.finished.insert(id.clone(), finished) {
+        if let Some(other) = self.finished.insert(id.clone(), Box::new(finished)) {
             self.unlist(other.number);
         }
         self.waiting.insert(number, id.clone());

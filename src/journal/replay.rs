@@ -35,6 +35,8 @@ pub(super) struct SessionState {
     finished: HashMap<ToolCallId, Ended>,
     /// Finished calls, oldest first.
     order: BTreeMap<u64, ToolCallId>,
+    /// Calls that may be remembered before some are forgotten.
+    forget_at: usize,
 }
 
 impl SessionState {
@@ -82,6 +84,9 @@ impl Default for State {
 
 /// A session is taken up with the token that was shown last, or with one that was not known to have been shown.
 const TOKENS_KEPT: usize = 4;
+
+/// Part of a session's calls that is forgotten at one time.
+const FORGOTTEN_AT_ONCE: usize = 8;
 
 impl State {
     /// Takes a record in; `result` says where its result stands.
@@ -164,6 +169,7 @@ impl State {
             running: BTreeMap::new(),
             finished: HashMap::new(),
             order: BTreeMap::new(),
+            forget_at: 0,
         };
         self.sessions.insert(number, session);
     }
@@ -178,8 +184,11 @@ impl State {
         session.order.insert(self.ended, call.clone());
         session.finished.insert(call, ended);
         self.ended += 1;
-        if session.finished.len() > 2 * limits.max_finished_calls {
-            forget_beyond(session, limits.max_finished_calls);
+        // A part more than may be remembered, so that not every call looks for one to forget.
+        let most = limits.max_finished_calls;
+        if session.finished.len() > most.max(session.forget_at) {
+            forget_beyond(session, most);
+            session.forget_at = session.finished.len() + most / FORGOTTEN_AT_ONCE;
         }
         if self.ended >= self.trim_at {
             let now = self.alive;
