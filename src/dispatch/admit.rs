@@ -14,7 +14,9 @@ use super::registry::{Admission, Digest};
 use super::run::{Deadline, Note, Ticket, Work};
 use super::{Connection, Hub, State};
 use crate::stop::Stop;
-use crate::wire::{DeadlineMs, ErrorCode, ProtocolError, SessionId, ToolCall, ToolCallId};
+use crate::wire::{
+    DeadlineMs, ErrorCode, ProtocolError, SessionId, ToolCall, ToolCallId, ToolResult,
+};
 
 /// When a refused harness should try again: a slot of a quick call is free by then.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -33,7 +35,7 @@ impl Connection {
             let answer = Answer::failed(code, message).retry_after(retry);
             hub.note_refused(&call, &answer, received.elapsed());
             let result = answer.into_result(call.session_id.clone(), call.tool_call_id.clone());
-            self.outbox().control(result);
+            self.outbox().control(ToolResult::from(result));
         };
         if state.stopping {
             return refuse(

@@ -7,8 +7,6 @@ use crate::wire::{
     ToolResult,
 };
 
-use super::Tool;
-
 /// An answer without its ids.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -16,7 +14,7 @@ pub(super) struct Answer {
     is_error: bool,
     content: Vec<ContentBlock>,
     error: Option<ErrorBody>,
-    details: Option<serde_json::Value>,
+    details: Option<Details>,
     /// What ended a command.
     cause: Option<EndCause>,
 }
@@ -69,16 +67,12 @@ impl Answer {
     }
 
     /// The tool returned.
-    pub(super) fn from_output(tool: Tool, output: ToolOutput) -> Self {
+    pub(super) fn from_output(output: ToolOutput) -> Self {
         let cause = match &output.details {
             Some(Details::Bash(bash)) => Some(bash.cause),
             _ => None,
         };
-        let details = output.details.and_then(|details| {
-            serde_json::to_value(details)
-                .inspect_err(|error| tracing::error!(%error, tool = tool.name(), "details could not be encoded"))
-                .ok()
-        });
+        let details = output.details;
         let mut content = output.content;
         content.retain(|block| !matches!(block, ContentBlock::Text { text } if text.is_empty()));
         if let Some(stop) = output.stopped {
@@ -107,7 +101,7 @@ impl Answer {
     fn stopped(
         cause: StopCause,
         mut content: Vec<ContentBlock>,
-        details: Option<serde_json::Value>,
+        details: Option<Details>,
         when: &str,
     ) -> Self {
         let (outcome, code, what) = match cause {
@@ -178,7 +172,11 @@ impl Answer {
         self.cause.map(EndCause::name)
     }
 
-    pub(super) fn into_result(self, session_id: SessionId, tool_call_id: ToolCallId) -> ToolResult {
+    pub(super) fn into_result(
+        self,
+        session_id: SessionId,
+        tool_call_id: ToolCallId,
+    ) -> ToolResult<Details> {
         let Self {
             outcome,
             is_error,
@@ -200,7 +198,11 @@ impl Answer {
 }
 
 /// Makes the small result that stands for one that was too large to keep or to send.
-pub(super) fn too_large(session_id: SessionId, tool_call_id: ToolCallId, why: &str) -> ToolResult {
+pub(super) fn too_large(
+    session_id: SessionId,
+    tool_call_id: ToolCallId,
+    why: &str,
+) -> ToolResult<Details> {
     Answer::failed(
         ErrorCode::ResultTooLarge,
         format!("the call has ended, but its result is not here any more: {why}; do not assume that it did nothing"),

@@ -14,7 +14,7 @@ use super::registry::Digest;
 use super::session::{Session, Sessions};
 use super::{Hub, Peer, PeerId, State};
 use crate::journal::SessionJournal;
-use crate::wire::{ResultAck, SessionId, ToolCall, ToolCallId, ToolResult};
+use crate::wire::{Details, ResultAck, SessionId, ToolCall, ToolCallId, ToolResult};
 
 /// A result above this is not kept once the harness has it; asked for again, it is said to be too large.
 const KEPT_AFTER_DELIVERY: usize = 64 * 1024;
@@ -38,7 +38,7 @@ impl Hub {
     /// call's slot is held until then.
     pub(super) fn deliver(
         &self,
-        result: ToolResult,
+        result: ToolResult<Details>,
         journal: &SessionJournal,
         digest: &Digest,
         slot: OwnedSemaphorePermit,

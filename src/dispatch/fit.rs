@@ -3,19 +3,19 @@
 use bytes::Bytes;
 
 use super::answer::too_large;
-use crate::wire::{ContentBlock, Encoded, Text, ToolResult};
+use crate::wire::{ContentBlock, Details, Encoded, Text, ToolResult};
 
 /// Room that a cut leaves for the note about it.
 const NOTE_BYTES: usize = 256;
 
 /// Spells a result whole.
-pub(super) fn spell(result: ToolResult) -> Encoded {
+pub(super) fn spell(result: ToolResult<Details>) -> Encoded {
     spell_to_fit(result, usize::MAX, usize::MAX)
 }
 
 /// Spells a result within `max` bytes: its longest text is cut, with a note, as far as it must be. A text of more than
 /// `long` bytes stays by itself.
-pub(super) fn spell_to_fit(mut result: ToolResult, max: usize, long: usize) -> Encoded {
+pub(super) fn spell_to_fit(mut result: ToolResult<Details>, max: usize, long: usize) -> Encoded {
     let encoded = Encoded::of(&result, long).and_then(|encoded| {
         let size = encoded.size();
         if size <= max {
@@ -38,7 +38,7 @@ pub(super) fn spell_to_fit(mut result: ToolResult, max: usize, long: usize) -> E
 }
 
 /// Cuts the longest text of a result of `size` bytes, and says so.
-fn cut(result: &mut ToolResult, size: usize, max: usize) {
+fn cut(result: &mut ToolResult<Details>, size: usize, max: usize) {
     let texts = result.content.iter_mut().filter_map(|block| match block {
         ContentBlock::Text { text } => Some(text),
         ContentBlock::Image { .. } => None,

@@ -9,7 +9,8 @@ use super::answer::Answer;
 use super::{Connection, Terms};
 use crate::stop::StopCause;
 use crate::wire::{
-    ErrorCode, PROTOCOL_VERSIONS, ProtocolError, Refusal, ToExecutor, ToolCancel, Welcome, decode,
+    ErrorCode, PROTOCOL_VERSIONS, ProtocolError, Refusal, ToExecutor, ToolCancel, ToolResult,
+    Welcome, decode,
 };
 
 /// A harness may ask for a ping interval within these.
@@ -67,8 +68,8 @@ impl Connection {
                 } else {
                     let answer = Answer::failed(ErrorCode::InvalidInput, message);
                     self.hub.note_invalid(&session_id, &tool_call_id, &answer);
-                    self.outbox()
-                        .control(answer.into_result(session_id, tool_call_id));
+                    let result = answer.into_result(session_id, tool_call_id);
+                    self.outbox().control(ToolResult::from(result));
                 }
             }
         }

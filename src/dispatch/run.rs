@@ -102,14 +102,12 @@ impl Ticket {
     ) {
         self.begun = Some(Instant::now());
         let answer = match (prepare(call, offer), self.stop.cause()) {
-            (Err(refused), _) => refused,
+            (Err(refused), _) => *refused,
             (Ok(_), Some(cause)) => Answer::stopped_before(cause),
             (Ok(_), None) if deadline == Deadline::Passed => {
                 Answer::stopped_before(StopCause::Deadline)
             }
-            (Ok((tool, input)), None) => {
-                Answer::from_output(tool, self.work(input, work, deadline).await)
-            }
+            (Ok(input), None) => Answer::from_output(self.work(input, work, deadline).await),
         };
         self.answer(answer);
     }
@@ -189,11 +187,11 @@ impl Drop for Ticket {
 }
 
 /// Finds the tool, asks whether it may run, and types its input.
-fn prepare(call: ToolCall, offer: &CapabilitiesUpdate) -> Result<(Tool, ToolInput), Answer> {
+fn prepare(call: ToolCall, offer: &CapabilitiesUpdate) -> Result<ToolInput, Box<Answer>> {
     let Some(tool) = Tool::from_name(&call.name) else {
         let known: Vec<&str> = Tool::ALL.iter().map(|tool| tool.name()).collect();
         let name: String = call.name.chars().take(64).collect();
-        return Err(Answer::failed(
+        return Err(refused(
             ErrorCode::UnknownTool,
             format!(
                 "there is no tool `{name}`; the tools are {}",
@@ -206,29 +204,33 @@ fn prepare(call: ToolCall, offer: &CapabilitiesUpdate) -> Result<(Tool, ToolInpu
         .iter()
         .any(|entry| entry.name == tool.name() && entry.available)
     {
-        return Err(Answer::failed(
+        return Err(refused(
             ErrorCode::ToolNotOffered,
             format!("Tool not offered: {}", tool.name()),
         ));
     }
-    let input = tool.decode(call.input).map_err(|error| {
-        Answer::failed(ErrorCode::InvalidInput, format!("{}: {error}", tool.name()))
-    })?;
+    let input = tool
+        .decode(call.input)
+        .map_err(|error| refused(ErrorCode::InvalidInput, format!("{}: {error}", tool.name())))?;
     match call
         .permission
         .map(|permission| (permission.decision, permission.reason))
     {
-        None | Some((Decision::Allow, _)) => Ok((tool, input)),
-        Some((Decision::Deny, reason)) => Err(Answer::failed(
+        None | Some((Decision::Allow, _)) => Ok(input),
+        Some((Decision::Deny, reason)) => Err(refused(
             ErrorCode::PermissionDenied,
             format!(
                 "this call was denied: {}",
                 reason.as_deref().unwrap_or("no reason was given")
             ),
         )),
-        Some((Decision::Ask, _)) => Err(Answer::failed(
+        Some((Decision::Ask, _)) => Err(refused(
             ErrorCode::PermissionDenied,
             "this call needs approval, and no approval command is configured here",
         )),
     }
+}
+
+fn refused(code: ErrorCode, message: impl Into<String>) -> Box<Answer> {
+    Box::new(Answer::failed(code, message))
 }

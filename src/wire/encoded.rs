@@ -1,6 +1,7 @@
 //! A `tool.result` as JSON, in one piece or around one long text.
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use super::{ContentBlock, ImageSource, Text, ToolResult};
 
@@ -24,7 +25,10 @@ impl Encoded {
     ///
     /// # Errors
     /// None for the types of this room, whose map keys are all strings.
-    pub fn of(result: &ToolResult, long: usize) -> Result<Self, serde_json::Error> {
+    pub fn of<D: Serialize>(
+        result: &ToolResult<D>,
+        long: usize,
+    ) -> Result<Self, serde_json::Error> {
         let ToolResult {
             session_id,
             tool_call_id,

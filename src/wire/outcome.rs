@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{SessionId, Text, ToolCallId};
+use super::{Details, SessionId, Text, ToolCallId};
 
-/// `tool.result`: the one answer to a call.
+/// `tool.result`: the one answer to a call. A harness reads any `details`, the executor writes [`Details`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ToolResult {
+pub struct ToolResult<D = Value> {
     /// The call's session.
     pub session_id: SessionId,
     /// The call.
@@ -24,7 +24,31 @@ pub struct ToolResult {
     pub error: Option<ErrorBody>,
     /// Structured facts for the harness, by tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub details: Option<Value>,
+    pub details: Option<D>,
+}
+
+impl From<ToolResult<Details>> for ToolResult {
+    fn from(result: ToolResult<Details>) -> Self {
+        let ToolResult {
+            session_id,
+            tool_call_id,
+            outcome,
+            is_error,
+            content,
+            error,
+            details,
+        } = result;
+        Self {
+            session_id,
+            tool_call_id,
+            outcome,
+            is_error,
+            content,
+            error,
+            // Only what is no JSON could fail, such as a map whose keys are no texts.
+            details: details.and_then(|details| serde_json::to_value(details).ok()),
+        }
+    }
 }
 
 /// How a call ended (protocol section 4).
