@@ -81,7 +81,9 @@ pub(super) fn state_dir(named: Option<&PathBuf>, workspace: &Path) -> Result<Pat
 
 /// Opens the state directory of a daemon, which holds it for as long as it runs.
 pub(super) fn open_state(config: &Config, workspace: &Path) -> Result<StateDir, StateError> {
-    let Ok(path) = state_dir(config.state_dir.as_ref(), workspace) else {
+    let path = state_dir(config.state_dir.as_ref(), workspace).ok();
+    // The journal is written anew there when the daemon has left the directory that it was started in.
+    let Some(path) = path.and_then(|path| std::path::absolute(path).ok()) else {
         return Err(StateError::NoHome);
     };
     if is_inside(&path, workspace) {

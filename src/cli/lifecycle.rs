@@ -22,7 +22,7 @@ use crate::telemetry::{self, LevelHandle};
 /// The first start only watches over a second one, which is the daemon: it gives up the terminal in a session of its own,
 /// and what it leaves behind when it is killed is ended by the first.
 pub(super) fn run(
-    args: ConfigArgs,
+    mut args: ConfigArgs,
     start: impl FnOnce(Machine, &Config) -> Result<Daemon, Failure>,
 ) -> Result<ExitCode, Failure> {
     let mut environment = host::environment();
@@ -41,6 +41,8 @@ pub(super) fn run(
     let served = runtime.block_on(async {
         let signals = Signals::new()?;
         let daemon = start(machine, &config)?;
+        // It is read again on SIGHUP, and this process stands elsewhere for moments from now on.
+        args.config = args.config.map(std::path::absolute).transpose()?;
         let admin = admin.map(|port| serve_admin(port, &daemon, &config));
         let admin = admin.transpose()?;
         let (stopped, stop) = oneshot::channel();

@@ -162,7 +162,11 @@ pub fn run() -> ExitCode {
 
 /// Makes the runtime of one command.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    // Calls are watched over here and do their work elsewhere, so one worker goes a long way. Given something to do, it wakes the next
+    // one to look for more, which on a small machine takes the processor away from the command that has just been started.
+    let processors = std::thread::available_parallelism()?.get();
     tokio::runtime::Builder::new_multi_thread()
+        .worker_threads((processors / 2).max(1))
         .enable_all()
         .build()
 }

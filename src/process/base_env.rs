@@ -79,13 +79,13 @@ pub(super) fn build(given: impl IntoIterator<Item = (OsString, OsString)>) -> En
 
 /// Removes the locale that was put in for want of another, where there is another now.
 pub(super) fn drop_spare_locale(env: &mut Env) {
-    if is_spare_locale(|name| env.get(OsStr::new(name))) {
+    if is_spare_locale(|name| env.get(OsStr::new(name)).map(OsString::as_os_str)) {
         env.remove(OsStr::new(LOCALE.0));
     }
 }
 
 /// Whether the locale that was put in for want of another stands beside another one.
-pub(super) fn is_spare_locale<'v>(get: impl Fn(&str) -> Option<&'v OsString>) -> bool {
+pub(super) fn is_spare_locale<'v>(get: impl Fn(&str) -> Option<&'v OsStr>) -> bool {
     get("LANG").is_some_and(|value| !value.is_empty())
         && get(LOCALE.0).is_some_and(|value| value == LOCALE.1)
 }

@@ -6,16 +6,17 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, WaitId, WaitIdOptions, getrlimit, pidfd_open, setrlimit,
-    waitid,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, fchdir, getrlimit,
+    kill_process, pidfd_open, setrlimit, waitid,
 };
 use wait4::ResUse;
 
+use super::launch::Launch;
 use super::table::{self, Entry};
 
 /// Marks every process of one call.
@@ -39,6 +40,12 @@ static NEXT_CALL: AtomicU64 = AtomicU64::new(1);
 /// The children that have a waiter of their own. Spawning and reaping happen under this lock, so that nobody takes
 /// a child for an orphan before it is entered here.
 static AWAITED: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(Mutex::default);
+
+/// Where this process stands but for the moment of a start.
+static HOME: LazyLock<rustix::io::Result<OwnedFd>> = LazyLock::new(|| {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(".", flags, Mode::empty())
+});
 
 /// Tags are given at the birth of a process, so each is read once: every look at a table with a storm in it would read
 /// hundreds again, for each call that ends meanwhile.
@@ -90,15 +97,41 @@ impl Tag {
 /// A child that somebody waits for.
 #[derive(Debug)]
 pub(super) struct Spawned {
-    pub(super) child: Child,
     pub(super) pid: u32,
     /// Becomes readable when the child has exited.
     pub(super) pidfd: OwnedFd,
 }
 
 /// Starts a program as an awaited child with the tag of its call.
-pub(super) fn spawn(command: &mut Command, tag: Tag) -> io::Result<Spawned> {
+///
+/// For that moment this process stands where the program is to start: it is the directory that was opened, whatever has become of its
+/// name, and looking one up by its descriptor takes the child a hundredth of a millisecond.
+pub(super) fn spawn(launch: &Launch<'_>, tag: Tag) -> io::Result<Spawned> {
     let mut awaited = awaited();
+    let home = HOME.as_ref();
+    fchdir(launch.directory)?;
+    let started = start_marked(launch, tag);
+    if let Err(error) = home.map_err(|error| *error).and_then(fchdir) {
+        tracing::debug!(%error, "this process stands where it has started a command");
+    }
+    let pid = started?;
+    let number = as_pid(pid).ok_or(rustix::io::Errno::SRCH)?;
+    match pidfd_open(number, PidfdFlags::empty()) {
+        Ok(pidfd) => {
+            awaited.insert(pid);
+            Ok(Spawned { pid, pidfd })
+        }
+        Err(error) => {
+            // A command that cannot be watched must not run on.
+            kill_process(number, Signal::KILL)?;
+            waitid(WaitId::Pid(number), WaitIdOptions::EXITED)?;
+            Err(error.into())
+        }
+    }
+}
+
+/// Starts a program with a tag; returns its number.
+fn start_marked(launch: &Launch<'_>, tag: Tag) -> io::Result<u32> {
     // Set on this process for the moment of the start: set on the child afterwards, it would come too late for
     // descendants that have escaped by then, which a busy machine allows.
     let own = getrlimit(Resource::Rttime);
@@ -109,28 +142,12 @@ pub(super) fn spawn(command: &mut Command, tag: Tag) -> io::Result<Spawned> {
             ..own
         },
     );
-    let spawned = command.spawn();
+    let started = launch.start();
     if marked.is_err() || setrlimit(Resource::Rttime, own).is_err() {
         // Without the tag the other marks remain: group, parent and what was seen before.
         tracing::debug!("a command carries no tag, or this process carries one");
     }
-    let mut child = spawned?;
-    let pid = child.id();
-    let pidfd = as_pid(pid)
-        .ok_or(rustix::io::Errno::SRCH)
-        .and_then(|number| pidfd_open(number, PidfdFlags::empty()));
-    match pidfd {
-        Ok(pidfd) => {
-            awaited.insert(pid);
-            Ok(Spawned { child, pid, pidfd })
-        }
-        Err(error) => {
-            // A command that cannot be watched must not run on.
-            child.kill()?;
-            child.wait()?;
-            Err(error.into())
-        }
-    }
+    started
 }
 
 /// Starts a program outside this room, in a process that has it too: what starts while a command does would be taken

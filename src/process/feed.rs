@@ -2,6 +2,7 @@
 //!
 //! It must never hold more than one message for each stream.
 
+use std::future::pending;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ pub(super) struct Feed {
     stderr: Pending,
     interval: Duration,
     max: usize,
-    /// Made once for the command and set anew for each message.
-    timer: Pin<Box<Sleep>>,
+    /// Made with the first output and set anew for each message.
+    timer: Option<Pin<Box<Sleep>>>,
     armed: bool,
 }
 
@@ -39,7 +40,7 @@ impl Feed {
             stderr: Pending::default(),
             interval: limits.progress_interval,
             max: limits.progress_bytes,
-            timer: Box::pin(sleep_until(Instant::now())),
+            timer: None,
             armed: false,
         }
     }
@@ -48,7 +49,11 @@ impl Feed {
     pub(super) fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         if !self.armed {
             self.armed = true;
-            self.timer.as_mut().reset(Instant::now() + self.interval);
+            let due = Instant::now() + self.interval;
+            match &mut self.timer {
+                Some(timer) => timer.as_mut().reset(due),
+                timer @ None => *timer = Some(Box::pin(sleep_until(due))),
+            }
         }
         let pending = match stream {
             OutputStream::Stdout => &mut self.stdout,
@@ -70,12 +75,15 @@ impl Feed {
         self.armed
     }
 
-    /// Waits for the time of the next message.
+    /// Waits for the time of the next message; for ever where there was none yet.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub(super) async fn due(&mut self) {
-        self.timer.as_mut().await;
+        match &mut self.timer {
+            Some(timer) => timer.as_mut().await,
+            None => pending().await,
+        }
     }
 
     /// Offers what has gathered.

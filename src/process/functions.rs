@@ -6,18 +6,19 @@
 //! out that a login shell would have called.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::base_env::Env;
+use super::variables::Variables;
 
 /// What a login shell comes to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Login {
     /// With all of its functions.
-    whole: Env,
+    whole: Variables,
     /// Without those that it does not export; none where commands always need them.
-    lean: Option<Env>,
+    lean: Option<Variables>,
     /// Their names.
     plain: HashSet<Vec<u8>>,
 }
@@ -64,15 +65,15 @@ const CODE: [&str; 2] = ["BASH_ENV", "SHELLOPTS"];
 
 impl Login {
     /// Takes an environment whose functions all belong to every command.
-    pub(super) fn unchanged(whole: Env) -> Self {
+    pub(super) fn unchanged(whole: &Env) -> Self {
         Self {
-            whole,
+            whole: Variables::of(whole),
             ..Self::default()
         }
     }
 
     /// Takes an environment in which all functions stand as variables, and the names of those that programs get too.
-    pub(super) fn new(whole: Env, exported: &HashSet<Vec<u8>>) -> Self {
+    pub(super) fn new(whole: &Env, exported: &HashSet<Vec<u8>>) -> Self {
         let plain: HashSet<Vec<u8>> = whole
             .keys()
             .filter_map(|name| function_name(name.as_bytes()))
@@ -84,12 +85,11 @@ impl Login {
             let is_plain = |name: &OsString| {
                 function_name(name.as_bytes()).is_some_and(|name| plain.contains(name))
             };
-            whole
-                .iter()
-                .filter(|(name, _)| !is_plain(name))
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect()
+            let mut lean = whole.clone();
+            lean.retain(|name, _| !is_plain(name));
+            Variables::of(&lean)
         });
+        let whole = Variables::of(whole);
         Self { whole, lean, plain }
     }
 
@@ -97,13 +97,14 @@ impl Login {
     pub(super) fn for_command<'v>(
         &self,
         command: &str,
-        mut above: impl Iterator<Item = &'v OsString>,
-    ) -> &Env {
+        mut above: impl Iterator<Item = &'v OsStr>,
+    ) -> &Variables {
         let Some(lean) = &self.lean else {
             return &self.whole;
         };
-        let brings_code = |name: &OsString| CODE.iter().any(|code| name == code);
-        let brings_code = above.any(brings_code) || self.whole.keys().any(brings_code);
+        let brings_code = |name: &[u8]| CODE.iter().any(|code| name == code.as_bytes());
+        let brings_code =
+            above.any(|name| brings_code(name.as_bytes())) || self.whole.names().any(brings_code);
         if brings_code || !is_closed(command, &self.plain) {
             return &self.whole;
         }
@@ -140,14 +141,14 @@ mod tests {
             env.insert(format!("BASH_FUNC_{name}%%").into(), "() { :; }".into());
         }
         let exported = exported.iter().map(|name| name.as_bytes().to_vec());
-        Login::new(env, &exported.collect())
+        Login::new(&env, &exported.collect())
     }
 
     #[track_caller]
     fn check(login: &Login, command: &str, above: &[&str], functions: usize) {
-        let above: Vec<OsString> = above.iter().map(OsString::from).collect();
-        let env = login.for_command(command, above.iter());
-        assert_eq!(env.len(), 1 + functions, "{command} gets {env:?}");
+        let env = login.for_command(command, above.iter().map(OsStr::new));
+        let count = env.names().count();
+        assert_eq!(count, 1 + functions, "{command} gets {env:?}");
     }
 
     #[test]

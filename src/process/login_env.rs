@@ -74,7 +74,7 @@ impl LoginEnv {
         // The stamps come first: a change during the capture makes the next command capture again.
         let watched = self.startup_files();
         let turn = self.turns.fetch_add(1, Ordering::AcqRel) + 1;
-        let base = Arc::new(Login::unchanged(self.base.clone()));
+        let base = Arc::new(Login::unchanged(&self.base));
         let late = Cached {
             turn,
             watched: watched.clone(),
@@ -178,7 +178,7 @@ impl LoginEnv {
             keep_path(&mut env, given);
         }
         drop_large_functions(&mut env, self.limits.login_env_bytes);
-        Ok(Login::new(env, &exported))
+        Ok(Login::new(&env, &exported))
     }
 }
 

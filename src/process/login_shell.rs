@@ -2,29 +2,31 @@
 //!
 //! It must never go on without a bound, end a start-up file impolitely, or take a start-up file's words for variables.
 
-use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio_util::sync::CancellationToken;
 
 use super::base_env::{self, Env};
-use super::children::{self, Tag};
+use super::children::{self, Spawned, Tag};
+use super::launch::{self, Launch};
+use super::output::one_pipe;
 use super::supervise::end;
 use super::tree::Tree;
+use super::variables::Variables;
 use crate::limits::Limits;
 
 /// Tells the environment apart from whatever a start-up file prints; before it, which functions programs get too. Options and traps that a start-up file may have
 /// set are taken back first; where the functions make the environment too large for a program, it comes without them.
-const SCRIPT: &str = r#"builtin set +aeux -f
+const SCRIPT: &CStr = cr#"builtin set +aeux -f
 builtin trap - EXIT ERR DEBUG RETURN
 IFS=$' \t\n'
 builtin printf '\0%s\0' "$1"
@@ -55,11 +57,12 @@ pub(super) async fn environment(
     closing: &CancellationToken,
 ) -> io::Result<Found> {
     let mark = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
-    let mut command = command(shell, base, &mark)?;
     let tag = Tag::new();
-    let mut spawned = children::spawn(&mut command, tag)?;
+    let (stdout, writing) = one_pipe()?;
+    let spawned = start(shell, base, &mark, &writing, tag)?;
+    drop(writing);
     let pid = spawned.pid;
-    let read = read(spawned.child.stdout.take(), &mark);
+    let read = read(stdout, &mark);
     let patience = tokio::time::timeout(limits.login_env_patience, read);
     let read = match closing.run_until_cancelled(patience).await {
         Some(Ok(read)) => read,
@@ -81,7 +84,7 @@ pub(super) async fn environment(
     read
 }
 
-fn command(shell: &Path, base: &Env, mark: &str) -> io::Result<Command> {
+fn start(shell: &Path, base: &Env, mark: &str, stdout: &OwnedFd, tag: Tag) -> io::Result<Spawned> {
     let directories = base.get(OsStr::new("PATH")).map(std::env::split_paths);
     let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
     let printer = base_env::find(
@@ -89,26 +92,26 @@ fn command(shell: &Path, base: &Env, mark: &str) -> io::Result<Command> {
         "env",
     )
     .ok_or_else(|| io::Error::other("there is no program `env`"))?;
-    #[expect(clippy::disallowed_methods, reason = "this is the door to programs")]
-    let mut command = Command::new(shell);
-    command
-        .arg0("bash")
-        .args(["-l", "-c", SCRIPT, "bash", mark])
-        .arg(printer)
-        .env_clear()
-        .envs(base)
-        .current_dir("/")
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    Ok(command)
+    let (mark, printer) = (
+        CString::new(mark)?,
+        CString::new(printer.into_os_string().into_vec())?,
+    );
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open("/", flags, Mode::empty())?;
+    let (stdin, stderr) = (launch::null(OFlags::RDONLY)?, launch::null(OFlags::WRONLY)?);
+    let (env, none) = (Variables::of(base), BTreeMap::new());
+    let launch = Launch {
+        program: shell,
+        args: &[c"bash", c"-l", c"-c", SCRIPT, c"bash", &mark, &printer],
+        env: &env.under(&none)?,
+        directory: directory.as_fd(),
+        streams: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+    };
+    children::spawn(&launch, tag)
 }
 
 /// Reads until the environment has come whole; a background process of a start-up file may hold the pipe longer.
-async fn read(stdout: Option<ChildStdout>, mark: &str) -> io::Result<Found> {
-    let stdout = stdout.ok_or(io::ErrorKind::BrokenPipe)?;
-    let mut stdout = pipe::Receiver::from_owned_fd(stdout.into())?;
+async fn read(mut stdout: pipe::Receiver, mark: &str) -> io::Result<Found> {
     let mut text = Vec::new();
     while stdout.read_buf(&mut text).await? > 0 {
         if let Some(found) = parse(&text, mark.as_bytes()) {

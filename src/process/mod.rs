@@ -1,7 +1,7 @@
 //! The only door to programs: one supervised tree of processes for each command.
 //!
-//! A command is built (`spec`) from a captured login environment (`base_env`, `login_env`, `login_shell`), started as a marked child
-//! (`children`), watched until it ends (`supervise`) while its output is taken (`output`, `capture`, `feed`, `spill`);
+//! A command is built (`spec`) from a captured login environment (`base_env`, `login_env`, `login_shell`, `functions`, `variables`),
+//! started as a marked child (`launch`, `children`), watched until it ends (`supervise`) while its output is taken (`output`, `capture`, `feed`, `spill`);
 //! its processes are found in the process table (`table`, `tree`) wherever they went. What it leaves running belongs
 //! to its session (`session`). `guardian` watches over the daemon itself, `manager` leads to whoever started that. Nothing in this room knows of tools, sockets or JSON.
 
@@ -11,6 +11,7 @@ mod children;
 mod feed;
 mod functions;
 mod guardian;
+mod launch;
 mod login_env;
 mod login_shell;
 mod manager;
@@ -23,6 +24,7 @@ mod supervise;
 mod table;
 mod tree;
 mod usage;
+mod variables;
 
 use std::ffi::OsString;
 use std::io;

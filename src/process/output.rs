@@ -4,9 +4,11 @@
 
 use std::future::pending;
 use std::io;
-use std::process::Child;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::net::unix::pipe;
 
 use super::capture::Capture;
@@ -37,63 +39,73 @@ pub(super) struct Output {
     limits: Arc<Limits>,
 }
 
-/// The reading ends that are still open.
+/// The reading ends.
 #[derive(Debug)]
 pub(super) struct Pipes {
-    stdout: Option<pipe::Receiver>,
-    stderr: Option<pipe::Receiver>,
+    stdout: ReadingEnd,
+    stderr: ReadingEnd,
+}
+
+/// One of them. It is kept when every writer has closed it: to put it away takes two system calls that no result waits for.
+#[derive(Debug)]
+struct ReadingEnd {
+    pipe: pipe::Receiver,
+    closed: bool,
 }
 
 impl Pipes {
-    /// Takes the pipes of a child.
-    pub(super) fn of(child: &mut Child) -> io::Result<Self> {
-        let stdout = child
-            .stdout
-            .take()
-            .map(|end| pipe::Receiver::from_owned_fd(end.into()));
-        let stderr = child
-            .stderr
-            .take()
-            .map(|end| pipe::Receiver::from_owned_fd(end.into()));
-        Ok(Self {
-            stdout: stdout.transpose()?,
-            stderr: stderr.transpose()?,
-        })
+    /// Makes both pipes; returns their other ends too, for the command's stdout and stderr.
+    pub(super) fn open() -> io::Result<(Self, OwnedFd, OwnedFd)> {
+        let (stdout, out) = one_pipe()?;
+        let (stderr, err) = one_pipe()?;
+        let pipes = Self {
+            stdout: ReadingEnd::new(stdout),
+            stderr: ReadingEnd::new(stderr),
+        };
+        Ok((pipes, out, err))
     }
 
     /// Returns whether every writer has closed them.
     pub(super) fn closed(&self) -> bool {
-        self.stdout.is_none() && self.stderr.is_none()
+        self.stdout.closed && self.stderr.closed
     }
 
     /// Waits until one of them can be read; for ever where both are closed.
     async fn readable(&self) -> OutputStream {
         // An error shows itself again when it is read.
         tokio::select! {
-            _ = ready(self.stdout.as_ref()) => OutputStream::Stdout,
-            _ = ready(self.stderr.as_ref()) => OutputStream::Stderr,
+            _ = self.stdout.readable() => OutputStream::Stdout,
+            _ = self.stderr.readable() => OutputStream::Stderr,
         }
     }
 
     /// Reads what is there; `false` where nothing is.
     fn read(&mut self, stream: OutputStream, buffer: &mut Vec<u8>, chunk: usize) -> bool {
-        let place = match stream {
+        let end = match stream {
             OutputStream::Stdout => &mut self.stdout,
             OutputStream::Stderr => &mut self.stderr,
         };
+        if end.closed {
+            return false;
+        }
         // Most commands say little: the room for much comes once the room for little was filled.
-        let room = if buffer.len() == buffer.capacity() && !buffer.is_empty() {
-            chunk
+        let got = if buffer.capacity() < chunk && buffer.len() < FIRST_READ {
+            let mut first = [0; FIRST_READ];
+            let got = end.pipe.try_read(&mut first);
+            buffer.clear();
+            let read = first.iter().take(*got.as_ref().unwrap_or(&0));
+            buffer.extend(read);
+            got
         } else {
-            buffer.capacity().max(FIRST_READ)
+            buffer.clear();
+            buffer.reserve_exact(chunk);
+            end.pipe.try_read_buf(buffer)
         };
-        buffer.clear();
-        buffer.reserve_exact(room);
-        match place.as_ref().map(|end| end.try_read_buf(buffer)) {
-            Some(Ok(got)) if got > 0 => true,
-            Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => false,
+        match got {
+            Ok(got) if got > 0 => true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
             _ => {
-                *place = None;
+                end.closed = true;
                 false
             }
         }
@@ -109,10 +121,26 @@ impl Pipes {
     }
 }
 
-async fn ready(end: Option<&pipe::Receiver>) -> io::Result<()> {
-    match end {
-        Some(end) => end.readable().await,
-        None => pending().await,
+/// Makes a pipe; returns its other end too.
+pub(super) fn one_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
+    let (reading, writing) = pipe_with(PipeFlags::CLOEXEC)?;
+    // Of this end only: what a command writes to waits, as programs expect.
+    fcntl_setfl(&reading, OFlags::NONBLOCK)?;
+    Ok((pipe::Receiver::from_owned_fd_unchecked(reading)?, writing))
+}
+
+impl ReadingEnd {
+    fn new(pipe: pipe::Receiver) -> Self {
+        let closed = false;
+        Self { pipe, closed }
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        if self.closed {
+            pending().await
+        } else {
+            self.pipe.readable().await
+        }
     }
 }
 

@@ -2,9 +2,12 @@
 //!
 //! It must never forget a process that a command left behind before it has ended.
 
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +15,9 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::children::{Spawned, Tag};
+use super::functions::Login;
+use super::launch::Launch;
 use super::output::Pipes;
 use super::spec::{self, Spec};
 use super::supervise::{Finished, Surroundings, end, supervise};
@@ -167,11 +173,13 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
     if links == 0 {
         return Err(RunError::Deleted);
     }
-    let mut command =
-        spec::command(shell, &spec, cwd_path, &login, &inner.env).map_err(RunError::Failed)?;
-    let tag = children::Tag::new();
-    let spawned = children::spawn(&mut command, tag).map_err(|error| refusal(error, &spec))?;
-    drop(command);
+    let (pipes, stdout, stderr) = Pipes::open().map_err(RunError::Failed)?;
+    let tag = Tag::new();
+    let spawned = inner
+        .start(shell, &spec, &cwd_path, &login, [&stdout, &stderr], tag)
+        .map_err(|error| refusal(error, &spec))?;
+    // As long as there is one writing end, the output does not end.
+    drop((stdout, stderr));
     let pid = spawned.pid;
     let around = Surroundings {
         session: Arc::clone(&inner),
@@ -180,7 +188,7 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
         progress: call.progress,
         limits: call.limits,
     };
-    match supervise(spawned, tag, spec, around).await {
+    match supervise(spawned, pipes, tag, spec.timeout, around).await {
         Ok(finished) => {
             if inner.closing.is_cancelled() {
                 inner.killed.fetch_add(finished.killed, Ordering::AcqRel);
@@ -212,6 +220,33 @@ fn refusal(error: io::Error, spec: &Spec) -> RunError {
 }
 
 impl Inner {
+    /// Starts bash on a command. `cwd_path` is what the directory is called.
+    fn start(
+        &self,
+        shell: &Path,
+        spec: &Spec,
+        cwd_path: &OsStr,
+        login: &Login,
+        [stdout, stderr]: [&OwnedFd; 2],
+        tag: Tag,
+    ) -> io::Result<Spawned> {
+        let pwd = (OsStr::new("PWD"), cwd_path);
+        let given = self.env.iter().chain(&spec.env);
+        let given = given.map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+        let above = std::iter::once(pwd).chain(given).collect();
+        let login = login.for_command(&spec.command, BTreeMap::keys(&above).copied());
+        let env = login.under(&above)?;
+        let (command, stdin) = spec::told(&spec.command)?;
+        let launch = Launch {
+            program: shell,
+            args: &[c"bash", c"-c", c"--", &command],
+            env: &env,
+            directory: spec.cwd.as_fd(),
+            streams: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+        };
+        children::spawn(&launch, tag)
+    }
+
     fn left(&self) -> MutexGuard<'_, Vec<(Tree, usize)>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -17,7 +17,6 @@ use super::capture::Capture;
 use super::children::{self, Spawned, Tag};
 use super::output::{Output, Pipes};
 use super::session::Inner;
-use super::spec::Spec;
 use super::spill::SpillReport;
 use super::table::{self, Entry};
 use super::tree::Tree;
@@ -80,22 +79,22 @@ struct Remains {
 
 /// Watches a command that has been started until it has ended.
 pub(super) async fn supervise(
-    mut spawned: Spawned,
+    spawned: Spawned,
+    pipes: Pipes,
     tag: Tag,
-    spec: Spec,
+    timeout: Duration,
     around: Surroundings,
 ) -> io::Result<Finished> {
     let limits = &around.limits;
     let started = Instant::now();
     let mut tree = Tree::new(tag, spawned.pid);
-    let pipes = Pipes::of(&mut spawned.child)?;
     // The handle is no pipe, but it becomes readable like one.
     let shell = pipe::Receiver::from_owned_fd_unchecked(spawned.pidfd)?;
     let (progress, workspace) = (around.progress.clone(), around.workspace.clone());
     let mut output = Output::new(pipes, progress, workspace, Arc::clone(limits));
 
     let early = {
-        let mut timeout = pin!(sleep(spec.timeout));
+        let mut timeout = pin!(sleep(timeout));
         let mut stopped = pin!(around.stop.stopped());
         let mut closing = pin!(around.session.closing.cancelled());
         loop {
@@ -127,7 +126,10 @@ pub(super) async fn supervise(
     if early.is_none() {
         remains = settle(tree, duration < SHORT_LIVED, &around).await?;
     }
-    if !pipes.closed() {
+    if pipes.closed() {
+        // After the result, which is on its way once this task gives way.
+        drop(tokio::spawn(async move { drop((pipes, shell)) }));
+    } else {
         around.session.discard(pipes);
     }
     let status = usage.as_ref().map(|usage| usage.status);

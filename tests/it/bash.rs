@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::support::binary::{BINARY, start_scratch, start_server_by};
 use crate::support::start_executor;
+use crate::support::wrapped::command_through;
 
 #[tokio::test]
 async fn stdout_stderr_and_exit_code_each_start_on_their_own_line() {
@@ -211,4 +213,17 @@ async fn a_large_output_keeps_its_head_and_its_end_and_counts_what_is_missing() 
         .call("grep", json!({"pattern": "FINAL-MARKER", "path": path}))
         .await
         .check_done();
+}
+
+#[tokio::test]
+async fn a_command_can_trap_what_the_executor_was_started_to_ignore() {
+    let scratch = start_scratch();
+    let script = "trap '' USR1 PIPE XFSZ; exec \"$0\" serve --no-key --listen 127.0.0.1:0";
+    let serve = command_through("/bin/bash", &["-c", script, BINARY], scratch.path());
+    let server = start_server_by(scratch, serve);
+    let mut client = server.connect().await;
+    let reply = client
+        .bash("for name in USR1 PIPE XFSZ; do trap \"echo $name\" $name; kill -s $name $$; done")
+        .await;
+    assert_eq!(reply.data(), "USR1\nPIPE\nXFSZ\nexit_code: 0");
 }

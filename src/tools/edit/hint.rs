@@ -28,7 +28,7 @@ pub(super) fn hint(file: &[u8], text: &str) -> String {
             at += 1;
         }
         let before = file.get(..*origins.get(at)?)?;
-        Some(memchr::memchr_iter(b'\n', before).count() + 1)
+        Some(bytecount::count(before, b'\n') + 1)
     };
     if let Some(line) = at(text.as_bytes()) {
         return format!(

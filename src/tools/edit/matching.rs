@@ -155,7 +155,7 @@ fn to_lf(text: &[u8]) -> Cow<'_, [u8]> {
 
 /// Returns how large the file can become by [`replace`].
 pub(super) fn largest(file: &[u8], places: &[Range<usize>], new: &str) -> usize {
-    let breaks = memchr::memchr_iter(b'\n', new.as_bytes()).count();
+    let breaks = bytecount::count(new.as_bytes(), b'\n');
     let grown = (new.len() + breaks).saturating_mul(places.len());
     file.len().saturating_add(grown)
 }
@@ -221,7 +221,7 @@ pub(super) fn lines(file: &[u8], places: impl Iterator<Item = usize>, max: usize
     let mut from = 0;
     let numbered = places.take(max).map(|place| {
         let between = file.get(from..place).unwrap_or_default();
-        line += u64::try_from(memchr::memchr_iter(b'\n', between).count()).unwrap_or(0);
+        line += u64::try_from(bytecount::count(between, b'\n')).unwrap_or(0);
         from = place;
         line
     });

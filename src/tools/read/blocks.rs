@@ -32,6 +32,8 @@ pub(super) struct BlockReader<'a> {
     /// What of it was read: the block, and after it the begin of a character that ends in the next one.
     filled: usize,
     block: usize,
+    /// Whether the end was met: a read of nothing.
+    at_end: bool,
 }
 
 /// Why a block could not be read.
@@ -70,6 +72,7 @@ impl<'a> BlockReader<'a> {
             buffer: Vec::new(),
             filled: 0,
             block: 0,
+            at_end: false,
         }
     }
 
@@ -135,14 +138,17 @@ impl<'a> BlockReader<'a> {
             Patience::None => ReadWriteFlags::NOWAIT,
         };
         let mut filled = 0;
-        while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = room
+            .get_mut(filled..)
+            .filter(|rest| !rest.is_empty() && !self.at_end)
+        {
             match preadv2(
                 &self.opened.file,
                 &mut [IoSliceMut::new(rest)],
                 self.at,
                 flags,
             ) {
-                Ok(0) => break,
+                Ok(0) => self.at_end = true,
                 Ok(read) => {
                     filled += read;
                     self.at += read as u64;

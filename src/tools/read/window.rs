@@ -4,6 +4,7 @@
 //! that would exceed the window's bytes is left for the next one.
 
 use bstr::ByteSlice as _;
+use simdutf8::basic::from_utf8;
 
 use crate::wire::{Text, TextBuilder};
 
@@ -136,8 +137,7 @@ impl Window {
         {
             return false;
         }
-        let (Ok(begun), Ok(text)) = (std::str::from_utf8(&self.line), std::str::from_utf8(block))
-        else {
+        let (Ok(begun), Ok(text)) = (from_utf8(&self.line), from_utf8(block)) else {
             return false;
         };
         let lines = count(block);
@@ -293,7 +293,7 @@ impl Window {
 }
 
 fn count(block: &[u8]) -> u64 {
-    memchr::memchr_iter(b'\n', block).count() as u64
+    bytecount::count(block, b'\n') as u64
 }
 
 /// Returns `at`, or the begin of the character that a cut there would split.
