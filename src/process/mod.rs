@@ -96,6 +96,9 @@ struct Shared {
 
 impl Processes {
     /// Prepares the process room. `base_env` is what the daemon was started with; its `BMA_*` members never reach a command.
+    ///
+    /// While a command starts, this process stands in the command's directory: a path that is not absolute must not be used
+    /// beside that.
     pub fn new(limits: &Arc<Limits>, base_env: Vec<(OsString, OsString)>) -> Self {
         Self::with_config(limits, base_env, ProcessConfig::default())
     }

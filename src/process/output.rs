@@ -93,8 +93,8 @@ impl Pipes {
             let mut first = [0; FIRST_READ];
             let got = end.pipe.try_read(&mut first);
             buffer.clear();
-            let read = first.iter().take(*got.as_ref().unwrap_or(&0));
-            buffer.extend(read);
+            let read = got.as_ref().ok().and_then(|got| first.get(..*got));
+            buffer.extend_from_slice(read.unwrap_or_default());
             got
         } else {
             buffer.clear();

@@ -8,9 +8,12 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
+use tokio::runtime::Handle;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -101,13 +104,17 @@ impl SessionProcesses {
     }
 
     /// Runs a command to its end. Where the future is dropped, the command is cancelled.
-    pub(crate) async fn run(&self, call: Call, spec: Spec) -> Result<Finished, RunError> {
-        let abandoned = Abandoned(Some(call.stop.clone()));
-        // A task of its own, since what it owns must be put away whatever becomes of its caller.
-        let task = self.0.running.spawn(run(Arc::clone(&self.0), call, spec));
-        let ended = task.await;
-        abandoned.disarm();
-        ended.map_err(io::Error::other).map_err(RunError::Failed)?
+    pub(crate) fn run(
+        &self,
+        call: Call,
+        spec: Spec,
+    ) -> impl Future<Output = Result<Finished, RunError>> + Send + use<> {
+        let stop = call.stop.clone();
+        let run = run(Arc::clone(&self.0), call, spec);
+        Attended {
+            run: Some(Box::pin(self.0.running.track_future(run))),
+            stop,
+        }
     }
 
     /// Returns how many background processes the session has, as last counted.
@@ -140,20 +147,36 @@ impl SessionProcesses {
     }
 }
 
-/// Cancels a command whose caller went away.
-#[derive(Debug)]
-struct Abandoned(Option<Stop>);
+/// A command that its caller attends to. Dropped before its end, it is cancelled and goes on in a task of its own, since what it
+/// owns must be put away.
+struct Attended<F: Future<Output: Send> + Send + 'static> {
+    run: Option<Pin<Box<F>>>,
+    stop: Stop,
+}
 
-impl Abandoned {
-    fn disarm(mut self) {
-        self.0 = None;
+impl<F: Future<Output: Send> + Send + 'static> Future for Attended<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // Taken out for the moment, so that one that panics is not gone on with.
+        let Some(mut run) = self.run.take() else {
+            return Poll::Pending;
+        };
+        let polled = run.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.run = Some(run);
+        }
+        polled
     }
 }
 
-impl Drop for Abandoned {
+impl<F: Future<Output: Send> + Send + 'static> Drop for Attended<F> {
     fn drop(&mut self) {
-        if let Some(stop) = self.0.take() {
-            stop.trigger(StopCause::Cancelled);
+        if let Some(run) = self.run.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            self.stop.trigger(StopCause::Cancelled);
+            drop(runtime.spawn(run));
         }
     }
 }
@@ -233,8 +256,8 @@ impl Inner {
         let pwd = (OsStr::new("PWD"), cwd_path);
         let given = self.env.iter().chain(&spec.env);
         let given = given.map(|(name, value)| (name.as_os_str(), value.as_os_str()));
-        let above = std::iter::once(pwd).chain(given).collect();
-        let login = login.for_command(&spec.command, BTreeMap::keys(&above).copied());
+        let above: BTreeMap<_, _> = std::iter::once(pwd).chain(given).collect();
+        let login = login.for_command(&spec.command, above.keys().copied());
         let env = login.under(&above)?;
         let (command, stdin) = spec::told(&spec.command)?;
         let launch = Launch {
