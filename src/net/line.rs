@@ -20,10 +20,14 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use super::link::header;
 use crate::dispatch::Shortcut;
 use crate::metrics::Metrics;
-use crate::wire::{Encoded, Fragments};
+use crate::wire::{Encoded, Fragment, Fragments};
 
 /// Pieces handed to the kernel at one time; Linux takes up to 1024 (`UIO_MAXIOV`).
 const AT_ONE_TIME: usize = 16;
+
+/// Frames of one message handed to the kernel at one time: each hand-over wakes the other end, and 16 MiB in sixty-four of them take
+/// half as long again as in eight (measured). Of what the kernel does not take only a frame that was begun waits.
+const FRAMES: usize = AT_ONE_TIME / 2;
 
 /// The writing side of one socket.
 #[derive(Debug)]
@@ -148,22 +152,49 @@ impl Shortcut for Line {
     fn send(&self, message: Encoded) -> Option<Fragments> {
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         let mut fragments = Fragments::of(message, self.fragment_bytes);
-        for fragment in &mut fragments {
-            let header = header(&fragment);
-            let len = fragment.bytes.len() as u64;
-            let mut spelled = Vec::with_capacity(header.len(len));
-            if let Err(error) = header.format(len, &mut spelled) {
-                tracing::error!(%error, "a frame could not be spelled");
+        // A socket that has failed fails its writer too, which says so.
+        if self.push(&mut rest).is_err() || !rest.is_empty() {
+            return Some(fragments);
+        }
+        loop {
+            let frames: Vec<[Bytes; 2]> = fragments.clone().take(FRAMES).map(spelled).collect();
+            if frames.is_empty() {
+                return None;
             }
-            self.counters.sent_bytes.add(spelled.len() as u64 + len);
-            rest.extend([spelled.into(), fragment.bytes]);
-            // A socket that has failed fails its writer too, which says so.
-            if self.push(&mut rest).is_err() || !rest.is_empty() {
-                return Some(fragments);
+            let pieces: Vec<_> = frames.iter().flatten().map(|it| IoSlice::new(it)).collect();
+            let stream = self.stream();
+            let mut written = stream
+                .and_then(|stream| stream.try_write_vectored(&pieces))
+                .unwrap_or(0);
+            for [header, bytes] in frames {
+                if written == 0 {
+                    return Some(fragments);
+                }
+                fragments.next();
+                for mut piece in [header, bytes] {
+                    self.counters.sent_bytes.add(piece.len() as u64);
+                    let taken = written.min(piece.len());
+                    written -= taken;
+                    piece.advance(taken);
+                    rest.extend((!piece.is_empty()).then_some(piece));
+                }
+                if !rest.is_empty() {
+                    return Some(fragments);
+                }
             }
         }
-        None
     }
+}
+
+/// Spells a fragment's header; what it holds stays where it is.
+fn spelled(fragment: Fragment) -> [Bytes; 2] {
+    let header = header(&fragment);
+    let len = fragment.bytes.len() as u64;
+    let mut spelled = Vec::with_capacity(header.len(len));
+    if let Err(error) = header.format(len, &mut spelled) {
+        tracing::error!(%error, "a frame could not be spelled");
+    }
+    [spelled.into(), fragment.bytes]
 }
 
 impl AsyncRead for SharedSocket {
@@ -234,7 +265,7 @@ mod tests {
             .iter()
             .map(Bytes::len)
             .sum();
-        assert!((1..=64 * 1024 + 14).contains(&waits), "{waits}");
+        assert!(waits <= 64 * 1024 + 14, "{waits}");
         let left: Vec<_> = left.collect();
         assert!(left.len() > 500, "{}", left.len());
         assert!(left.iter().all(|fragment| !fragment.is_first));

@@ -103,8 +103,8 @@ impl Encoded {
     }
 }
 
-/// A message in fragments of at most so many bytes.
-#[derive(Debug)]
+/// A message in fragments of at most so many bytes. Cloning is cheap.
+#[derive(Debug, Clone)]
 pub struct Fragments {
     size: usize,
     parts: [Bytes; 3],
