@@ -111,7 +111,7 @@ async fn a_session_keeps_sixty_four_and_says_so_clearly() {
 async fn a_background_process_that_prints_is_neither_blocked_nor_gathered() {
     let server = start_server(&["--no-key"]);
     let mut client = server.connect().await;
-    let reply = client.bash("(for i in {1..40}; do head -c 1000000 /dev/zero; done; sleep 0.2; for i in {1..40}; do head -c 1000000 /dev/zero >&2; done; touch printed) & echo done").await;
+    let reply = client.bash("echo done; (for i in {1..40}; do head -c 1000000 /dev/zero; done; sleep 0.2; for i in {1..40}; do head -c 1000000 /dev/zero >&2; done; touch printed) &").await;
     assert!(
         reply.check_done().data().contains("done"),
         "{:.200}",

@@ -379,14 +379,22 @@ fn special_files_and_links_are_counted_not_opened() {
     assert_eq!(scratch.grep("needle", Some("in")).lines(), ["in:1:needle"]);
 }
 
+/// Found nowhere, and not soon: every byte may begin a match, so three hundred states are followed at once.
+const COSTLY: &str = "[ab]*a[ab]{300}c";
+
+fn costly(bytes: u32) -> Vec<u8> {
+    let letter = |n: u32| b'a' + (n.wrapping_mul(n) >> 7 & 1) as u8;
+    (0..bytes).map(letter).collect()
+}
+
 #[test]
 fn a_long_search_tells_how_far_it_is() {
     let mut scratch = start_scratch(&[]);
-    scratch.limits.search_progress = Duration::from_micros(1);
-    for n in 0..300 {
-        scratch.file(&format!("f{n}"), b"needle\n");
-    }
-    assert_eq!(scratch.grep("needle", None).lines().len(), 300);
+    scratch.limits.search_progress = Duration::from_millis(1);
+    scratch.file("hit", b"needle\n");
+    scratch.file("long", &costly(100_000));
+    let answer = scratch.grep(&format!("needle|{COSTLY}"), None);
+    assert_eq!(answer.lines().len(), 1, "{answer:?}");
     let said = scratch.said.lock().unwrap();
     assert!(
         said.first()
@@ -399,14 +407,10 @@ fn a_long_search_tells_how_far_it_is() {
 fn a_stop_does_not_wait_for_a_costly_pattern() {
     let mut scratch = start_scratch(&[]);
     scratch.limits.search_grace = Duration::from_millis(10);
-    // Every byte may begin a match, so three hundred states are followed at once.
-    let line: Vec<u8> = (0..600_000_u32)
-        .map(|n| b'a' + (n.wrapping_mul(n) >> 7 & 1) as u8)
-        .collect();
-    scratch.file("f", &line);
+    scratch.file("f", &costly(600_000));
     let stop = scratch.stop.clone();
     let stopper = std::thread::spawn(move || stop.trigger(StopCause::Deadline));
-    let answer = scratch.grep("[ab]*a[ab]{300}c", None);
+    let answer = scratch.grep(COSTLY, None);
     assert!(stopper.join().unwrap());
     assert_eq!(answer.0.stopped, Some(StopCause::Deadline));
     assert!(!answer.0.content.is_empty());
