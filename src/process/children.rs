@@ -102,32 +102,50 @@ pub(super) struct Spawned {
     pub(super) pidfd: OwnedFd,
 }
 
+/// Why a program does not run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SpawnError {
+    /// It never did.
+    #[error("it could not be started")]
+    NotStarted(#[source] io::Error),
+    /// It was ended when it had just begun.
+    #[error("it could not be watched")]
+    Unwatched(#[source] io::Error),
+}
+
 /// Starts a program as an awaited child with the tag of its call.
 ///
 /// For that moment this process stands where the program is to start: it is the directory that was opened, whatever has become of its
 /// name, and looking one up by its descriptor takes the child a hundredth of a millisecond.
-pub(super) fn spawn(launch: &Launch<'_>, tag: Tag) -> io::Result<Spawned> {
+pub(super) fn spawn(launch: Launch<'_>, tag: Tag) -> Result<Spawned, SpawnError> {
     let mut awaited = awaited();
     let home = HOME.as_ref();
-    fchdir(launch.directory)?;
-    let started = start_marked(launch, tag);
+    fchdir(launch.directory).map_err(|error| SpawnError::NotStarted(error.into()))?;
+    let started = start_marked(&launch, tag);
     if let Err(error) = home.map_err(|error| *error).and_then(fchdir) {
         tracing::debug!(%error, "this process stands where it has started a command");
     }
-    let pid = started?;
-    let number = as_pid(pid).ok_or(rustix::io::Errno::SRCH)?;
-    match pidfd_open(number, PidfdFlags::empty()) {
+    let pid = started.map_err(SpawnError::NotStarted)?;
+    // The output ends with the last writing end; and where descriptors are scarce, there is one for the handle now.
+    drop(launch);
+    match watch(pid) {
         Ok(pidfd) => {
             awaited.insert(pid);
             Ok(Spawned { pid, pidfd })
         }
-        Err(error) => {
-            // A command that cannot be watched must not run on.
-            kill_process(number, Signal::KILL)?;
-            waitid(WaitId::Pid(number), WaitIdOptions::EXITED)?;
-            Err(error.into())
-        }
+        Err(error) => Err(SpawnError::Unwatched(error)),
     }
+}
+
+/// Returns what becomes readable when a child has exited. One that cannot be watched must not run on.
+fn watch(pid: u32) -> io::Result<OwnedFd> {
+    let number = as_pid(pid).ok_or(rustix::io::Errno::SRCH)?;
+    let opened = pidfd_open(number, PidfdFlags::empty());
+    if opened.is_err() {
+        kill_process(number, Signal::KILL)?;
+        waitid(WaitId::Pid(number), WaitIdOptions::EXITED)?;
+    }
+    Ok(opened?)
 }
 
 /// Starts a program with a tag; returns its number.

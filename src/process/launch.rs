@@ -24,7 +24,7 @@ pub(super) struct Launch<'l> {
     /// Where it starts.
     pub(super) directory: BorrowedFd<'l>,
     /// Its stdin, stdout and stderr. It gets no other descriptor, since all of this process's are closed on `exec`.
-    pub(super) streams: [BorrowedFd<'l>; 3],
+    pub(super) streams: [OwnedFd; 3],
 }
 
 impl Launch<'_> {
@@ -32,7 +32,7 @@ impl Launch<'_> {
     /// the background: a shell cannot trap one that was ignored when it began.
     pub(super) fn start(&self) -> io::Result<u32> {
         let mut actions = PosixSpawnFileActions::init()?;
-        for (number, stream) in (0..).zip(self.streams) {
+        for (number, stream) in (0..).zip(&self.streams) {
             actions.add_dup2(stream.as_raw_fd(), number)?;
         }
         let mut attributes = PosixSpawnAttr::init()?;

@@ -59,8 +59,7 @@ pub(super) async fn environment(
     let mark = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
     let tag = Tag::new();
     let (stdout, writing) = one_pipe()?;
-    let spawned = start(shell, base, &mark, &writing, tag)?;
-    drop(writing);
+    let spawned = start(shell, base, &mark, writing, tag)?;
     let pid = spawned.pid;
     let read = read(stdout, &mark);
     let patience = tokio::time::timeout(limits.login_env_patience, read);
@@ -84,7 +83,7 @@ pub(super) async fn environment(
     read
 }
 
-fn start(shell: &Path, base: &Env, mark: &str, stdout: &OwnedFd, tag: Tag) -> io::Result<Spawned> {
+fn start(shell: &Path, base: &Env, mark: &str, stdout: OwnedFd, tag: Tag) -> io::Result<Spawned> {
     let directories = base.get(OsStr::new("PATH")).map(std::env::split_paths);
     let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
     let printer = base_env::find(
@@ -105,9 +104,9 @@ fn start(shell: &Path, base: &Env, mark: &str, stdout: &OwnedFd, tag: Tag) -> io
         args: &[c"bash", c"-l", c"-c", SCRIPT, c"bash", &mark, &printer],
         env: &env.under(&none)?,
         directory: directory.as_fd(),
-        streams: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+        streams: [stdin, stdout, stderr],
     };
-    children::spawn(&launch, tag)
+    children::spawn(launch, tag).map_err(io::Error::other)
 }
 
 /// Reads until the environment has come whole; a background process of a start-up file may hold the pipe longer.

@@ -3,7 +3,7 @@
 //! It must never forget a process that a command left behind before it has ended.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{NulError, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
@@ -18,7 +18,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::children::{Spawned, Tag};
+use super::children::{SpawnError, Spawned, Tag};
 use super::functions::Login;
 use super::launch::Launch;
 use super::output::Pipes;
@@ -85,9 +85,12 @@ pub(crate) enum RunError {
         "the environment is too large: the kernel takes 128 KiB for one variable and about 2 MiB for all"
     )]
     TooLarge,
-    /// Anything else.
-    #[error("the command could not be run")]
-    Failed(#[source] io::Error),
+    /// It was never started, for another reason.
+    #[error("the command could not be started")]
+    NotStarted(#[source] io::Error),
+    /// It was started and could not be watched to its end.
+    #[error("the command could not be watched")]
+    Unwatched(#[source] io::Error),
 }
 
 impl SessionProcesses {
@@ -196,13 +199,11 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
     if links == 0 {
         return Err(RunError::Deleted);
     }
-    let (pipes, stdout, stderr) = Pipes::open().map_err(RunError::Failed)?;
+    let (pipes, stdout, stderr) = Pipes::open().map_err(RunError::NotStarted)?;
     let tag = Tag::new();
     let spawned = inner
-        .start(shell, &spec, &cwd_path, &login, [&stdout, &stderr], tag)
+        .start(shell, &spec, &cwd_path, &login, [stdout, stderr], tag)
         .map_err(|error| refusal(error, &spec))?;
-    // As long as there is one writing end, the output does not end.
-    drop((stdout, stderr));
     let pid = spawned.pid;
     let around = Surroundings {
         session: Arc::clone(&inner),
@@ -225,12 +226,19 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
             tracing::error!(%error, ?killed, "a command could not be watched and was killed");
             children::abandon(pid);
             shared.watch_orphans();
-            Err(RunError::Failed(error))
+            Err(RunError::Unwatched(error))
         }
     }
 }
 
-fn refusal(error: io::Error, spec: &Spec) -> RunError {
+fn refusal(error: SpawnError, spec: &Spec) -> RunError {
+    let error = match error {
+        SpawnError::NotStarted(error) => error,
+        SpawnError::Unwatched(error) => {
+            tracing::warn!(%error, "a command could not be watched and was ended");
+            return RunError::Unwatched(error);
+        }
+    };
     if error.raw_os_error() == Some(rustix::io::Errno::TOOBIG.raw_os_error()) {
         return RunError::TooLarge;
     }
@@ -239,7 +247,8 @@ fn refusal(error: io::Error, spec: &Spec) -> RunError {
     if may_enter.is_err() {
         return RunError::Directory(error);
     }
-    RunError::Failed(error)
+    tracing::warn!(%error, "a command could not be started");
+    RunError::NotStarted(error)
 }
 
 impl Inner {
@@ -250,24 +259,25 @@ impl Inner {
         spec: &Spec,
         cwd_path: &OsStr,
         login: &Login,
-        [stdout, stderr]: [&OwnedFd; 2],
+        [stdout, stderr]: [OwnedFd; 2],
         tag: Tag,
-    ) -> io::Result<Spawned> {
+    ) -> Result<Spawned, SpawnError> {
+        let not_started = |error: NulError| SpawnError::NotStarted(error.into());
         let pwd = (OsStr::new("PWD"), cwd_path);
         let given = self.env.iter().chain(&spec.env);
         let given = given.map(|(name, value)| (name.as_os_str(), value.as_os_str()));
         let above: BTreeMap<_, _> = std::iter::once(pwd).chain(given).collect();
         let login = login.for_command(&spec.command, above.keys().copied());
-        let env = login.under(&above)?;
-        let (command, stdin) = spec::told(&spec.command)?;
+        let env = login.under(&above).map_err(not_started)?;
+        let (command, stdin) = spec::told(&spec.command).map_err(SpawnError::NotStarted)?;
         let launch = Launch {
             program: shell,
             args: &[c"bash", c"-c", c"--", &command],
             env: &env,
             directory: spec.cwd.as_fd(),
-            streams: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+            streams: [stdin, stdout, stderr],
         };
-        children::spawn(&launch, tag)
+        children::spawn(launch, tag)
     }
 
     fn left(&self) -> MutexGuard<'_, Vec<(Tree, usize)>> {
@@ -336,7 +346,7 @@ impl Inner {
         recounted
             .await
             .map_err(io::Error::other)
-            .map_err(RunError::Failed)?;
+            .map_err(RunError::NotStarted)?;
         let count = self.last_count();
         if count < max {
             Ok(())

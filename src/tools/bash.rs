@@ -84,8 +84,13 @@ fn refusal(error: &RunError, cwd_name: &str) -> String {
             "The working directory `{cwd_name}` is missing: it has been deleted. Nothing was run; give a `cwd` that exists"
         ),
         RunError::TooLarge => format!("Nothing was run: {error}. Make `env` smaller"),
-        RunError::Failed(source) => {
-            format!("Nothing is known of the command's end: {error}: {source}")
+        RunError::NotStarted(source) => {
+            format!("The command could not be started: {source}. Nothing was run; try again later")
+        }
+        RunError::Unwatched(source) => {
+            format!(
+                "Nothing is known of the command's end: {error}: {source}. It was ended; what it did until then is in the workspace"
+            )
         }
     }
 }

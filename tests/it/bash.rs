@@ -227,3 +227,31 @@ async fn a_command_can_trap_what_the_executor_was_started_to_ignore() {
         .await;
     assert_eq!(reply.data(), "USR1\nPIPE\nXFSZ\nexit_code: 0");
 }
+
+#[tokio::test]
+async fn where_descriptors_run_out_a_command_has_run_or_is_said_not_to_have() {
+    let scratch = start_scratch();
+    let script = "ulimit -n 28; exec \"$0\" serve --no-key --listen 127.0.0.1:0";
+    let serve = command_through("/bin/bash", &["-c", script, BINARY], scratch.path());
+    let server = start_server_by(scratch, serve);
+    let mut client = server.connect().await;
+    client.bash("true").await.check_done();
+    let mut refused = 0;
+    for round in 0..20 {
+        let mut sent = Vec::new();
+        for number in 0..8 {
+            let file = format!("ran-{round}-{number}");
+            let input = json!({"command": format!("echo x > {file}; sleep 0.05")});
+            sent.push((client.send_call("bash", input).await, file));
+        }
+        for (id, file) in sent {
+            let reply = client.expect_result(&id).await;
+            let ran = server.workspace().join(file).exists();
+            let says = !reply.data().contains("Nothing was run");
+            assert_eq!(ran, says, "{:#}", reply.0);
+            refused += usize::from(!ran);
+        }
+    }
+    assert!(refused > 0, "there were descriptors enough");
+    client.bash("true").await.check_done();
+}
