@@ -23,10 +23,10 @@ use crate::metrics::Metrics;
 use crate::wire::{Encoded, Fragment, Fragments};
 
 /// Pieces handed to the kernel at one time; Linux takes up to 1024 (`UIO_MAXIOV`).
-const AT_ONE_TIME: usize = 16;
+const AT_ONE_TIME: usize = 64;
 
 /// Frames of one message handed to the kernel at one time: each hand-over wakes the other end, and 16 MiB in sixty-four of them take
-/// half as long again as in eight (measured). Of what the kernel does not take only a frame that was begun waits.
+/// half as long again as in a few (measured). Of what the kernel does not take only a frame that was begun waits.
 const FRAMES: usize = AT_ONE_TIME / 2;
 
 /// The writing side of one socket.
