@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::binary::{BINARY, start_scratch, start_server_by};
+use crate::support::binary::{BINARY, Server, start_scratch, start_server_by};
 use crate::support::start_executor;
 use crate::support::wrapped::command_through;
 
@@ -215,12 +215,17 @@ async fn a_large_output_keeps_its_head_and_its_end_and_counts_what_is_missing() 
         .check_done();
 }
 
+/// Starts the binary from a shell that has run a command before.
+fn start_server_after(command: &str) -> Server {
+    let scratch = start_scratch();
+    let script = format!("{command}; exec \"$0\" serve --no-key --listen 127.0.0.1:0");
+    let serve = command_through("/bin/bash", &["-c", &script, BINARY], scratch.path());
+    start_server_by(scratch, serve)
+}
+
 #[tokio::test]
 async fn a_command_can_trap_what_the_executor_was_started_to_ignore() {
-    let scratch = start_scratch();
-    let script = "trap '' USR1 PIPE XFSZ; exec \"$0\" serve --no-key --listen 127.0.0.1:0";
-    let serve = command_through("/bin/bash", &["-c", script, BINARY], scratch.path());
-    let server = start_server_by(scratch, serve);
+    let server = start_server_after("trap '' USR1 PIPE XFSZ");
     let mut client = server.connect().await;
     let reply = client
         .bash("for name in USR1 PIPE XFSZ; do trap \"echo $name\" $name; kill -s $name $$; done")
@@ -230,10 +235,7 @@ async fn a_command_can_trap_what_the_executor_was_started_to_ignore() {
 
 #[tokio::test]
 async fn where_descriptors_run_out_a_command_has_run_or_is_said_not_to_have() {
-    let scratch = start_scratch();
-    let script = "ulimit -n 28; exec \"$0\" serve --no-key --listen 127.0.0.1:0";
-    let serve = command_through("/bin/bash", &["-c", script, BINARY], scratch.path());
-    let server = start_server_by(scratch, serve);
+    let server = start_server_after("ulimit -n 28");
     let mut client = server.connect().await;
     client.bash("true").await.check_done();
     let mut refused = 0;
