@@ -9,14 +9,13 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, fchdir, getrlimit,
     kill_process, pidfd_open, setrlimit, waitid,
 };
 use wait4::ResUse;
 
-use super::launch::Launch;
+use super::launch::{self, Launch};
 use super::table::{self, Entry};
 
 /// Marks every process of one call.
@@ -42,10 +41,7 @@ static NEXT_CALL: AtomicU64 = AtomicU64::new(1);
 static AWAITED: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(Mutex::default);
 
 /// Where this process stands but for the moment of a start.
-static HOME: LazyLock<rustix::io::Result<OwnedFd>> = LazyLock::new(|| {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(".", flags, Mode::empty())
-});
+static HOME: LazyLock<rustix::io::Result<OwnedFd>> = LazyLock::new(|| launch::directory("."));
 
 /// Tags are given at the birth of a process, so each is read once: every look at a table with a storm in it would read
 /// hundreds again, for each call that ends meanwhile.

@@ -49,6 +49,12 @@ impl Launch<'_> {
     }
 }
 
+/// Opens a directory to stand in.
+pub(super) fn directory(path: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
 /// Opens `/dev/null` for reading or for writing.
 pub(super) fn null(access: OFlags) -> io::Result<OwnedFd> {
     let opened = rustix::fs::open("/dev/null", access | OFlags::CLOEXEC, Mode::empty());

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio_util::sync::CancellationToken;
@@ -95,8 +95,7 @@ fn start(shell: &Path, base: &Env, mark: &str, stdout: OwnedFd, tag: Tag) -> io:
         CString::new(mark)?,
         CString::new(printer.into_os_string().into_vec())?,
     );
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open("/", flags, Mode::empty())?;
+    let directory = launch::directory("/")?;
     let (stdin, stderr) = (launch::null(OFlags::RDONLY)?, launch::null(OFlags::WRONLY)?);
     let (env, none) = (Variables::of(base), BTreeMap::new());
     let launch = Launch {
