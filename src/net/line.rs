@@ -268,6 +268,9 @@ mod tests {
         assert!(waits <= 64 * 1024 + 14, "{waits}");
         let left: Vec<_> = left.collect();
         assert!(left.len() > 500, "{}", left.len());
+        // Of frames of one size each was begun or is given back.
+        let begun = socket.line().counters.sent_bytes.get() / (64 * 1024);
+        assert_eq!(begun + left.len() as u64, 1024);
         assert!(left.iter().all(|fragment| !fragment.is_first));
         assert_eq!(left.iter().filter(|fragment| fragment.is_last).count(), 1);
     }
