@@ -43,6 +43,9 @@ static AWAITED: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(Mutex::default);
 /// Where this process stands but for the moment of a start.
 static HOME: LazyLock<rustix::io::Result<OwnedFd>> = LazyLock::new(|| launch::directory("."));
 
+/// This process's own limit where a command has its tag.
+static OWN_LIMIT: LazyLock<Rlimit> = LazyLock::new(|| getrlimit(Resource::Rttime));
+
 /// Tags are given at the birth of a process, so each is read once: every look at a table with a storm in it would read
 /// hundreds again, for each call that ends meanwhile.
 static TAGS: LazyLock<Mutex<Tags>> = LazyLock::new(Mutex::default);
@@ -113,17 +116,19 @@ pub(super) enum SpawnError {
 ///
 /// For that moment this process stands where the program is to start: it is the directory that was opened, whatever has become of its
 /// name, and looking one up by its descriptor takes the child a hundredth of a millisecond.
-pub(super) fn spawn(launch: Launch<'_>, tag: Tag) -> Result<Spawned, SpawnError> {
+pub(super) fn spawn(launch: &Launch<'_>, tag: Tag) -> Result<Spawned, SpawnError> {
     let mut awaited = awaited();
     let home = HOME.as_ref();
+    // Where descriptors are scarce, the handle of what has begun has its place.
+    let place = launch.directory.try_clone_to_owned();
+    let place = place.map_err(SpawnError::NotStarted)?;
     fchdir(launch.directory).map_err(|error| SpawnError::NotStarted(error.into()))?;
-    let started = start_marked(&launch, tag);
+    let started = start_marked(launch, tag);
     if let Err(error) = home.map_err(|error| *error).and_then(fchdir) {
         tracing::debug!(%error, "this process stands where it has started a command");
     }
     let pid = started.map_err(SpawnError::NotStarted)?;
-    // The output ends with the last writing end; and where descriptors are scarce, there is one for the handle now.
-    drop(launch);
+    drop(place);
     match watch(pid) {
         Ok(pidfd) => {
             awaited.insert(pid);
@@ -148,7 +153,7 @@ fn watch(pid: u32) -> io::Result<OwnedFd> {
 fn start_marked(launch: &Launch<'_>, tag: Tag) -> io::Result<u32> {
     // Set on this process for the moment of the start: set on the child afterwards, it would come too late for
     // descendants that have escaped by then, which a busy machine allows.
-    let own = getrlimit(Resource::Rttime);
+    let own = *OWN_LIMIT;
     let marked = setrlimit(
         Resource::Rttime,
         Rlimit {
@@ -167,8 +172,13 @@ fn start_marked(launch: &Launch<'_>, tag: Tag) -> io::Result<u32> {
 /// Starts a program outside this room, in a process that has it too: what starts while a command does would be taken
 /// for a part of that.
 pub fn unmarked<R>(start: impl FnOnce() -> R) -> R {
+    while_none_starts(start)
+}
+
+/// Does something while no command starts: one on its way to its program still has copies of this process's descriptors.
+pub(super) fn while_none_starts<R>(work: impl FnOnce() -> R) -> R {
     let _no_command_starts = awaited();
-    start()
+    work()
 }
 
 /// Takes the exit status of an awaited child; `None` while it runs.

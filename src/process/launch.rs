@@ -5,8 +5,9 @@
 use std::borrow::Cow;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::signal::SigSet;
@@ -24,8 +25,11 @@ pub(super) struct Launch<'l> {
     /// Where it starts.
     pub(super) directory: BorrowedFd<'l>,
     /// Its stdin, stdout and stderr. It gets no other descriptor, since all of this process's are closed on `exec`.
-    pub(super) streams: [OwnedFd; 3],
+    pub(super) streams: [BorrowedFd<'l>; 3],
 }
+
+/// Where nothing is to be read. Every command gets the same one: it holds nothing that one could see of another.
+static NOTHING: LazyLock<rustix::io::Result<OwnedFd>> = LazyLock::new(|| null(OFlags::RDONLY));
 
 impl Launch<'_> {
     /// Starts it in the directory where this process stands; returns its number. Its signals are as for a program that nobody started in
@@ -55,8 +59,15 @@ pub(super) fn directory(path: &str) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty())
 }
 
+/// Returns the stdin of a program that is to find nothing there.
+pub(super) fn nothing() -> io::Result<BorrowedFd<'static>> {
+    match NOTHING.as_ref() {
+        Ok(opened) => Ok(opened.as_fd()),
+        Err(error) => Err((*error).into()),
+    }
+}
+
 /// Opens `/dev/null` for reading or for writing.
-pub(super) fn null(access: OFlags) -> io::Result<OwnedFd> {
-    let opened = rustix::fs::open("/dev/null", access | OFlags::CLOEXEC, Mode::empty());
-    Ok(opened?)
+pub(super) fn null(access: OFlags) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open("/dev/null", access | OFlags::CLOEXEC, Mode::empty())
 }

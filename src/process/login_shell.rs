@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::base_env::{self, Env};
 use super::children::{self, Spawned, Tag};
 use super::launch::{self, Launch};
-use super::output::one_pipe;
+use super::pipes::RawPipe;
 use super::supervise::end;
 use super::tree::Tree;
 use super::variables::Variables;
@@ -58,8 +58,9 @@ pub(super) async fn environment(
 ) -> io::Result<Found> {
     let mark = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
     let tag = Tag::new();
-    let (stdout, writing) = one_pipe()?;
-    let spawned = start(shell, base, &mark, writing, tag)?;
+    let (stdout, writing) = RawPipe::open()?.watch()?;
+    let spawned = start(shell, base, &mark, writing.as_fd(), tag)?;
+    drop(writing);
     let pid = spawned.pid;
     let read = read(stdout, &mark);
     let patience = tokio::time::timeout(limits.login_env_patience, read);
@@ -83,7 +84,13 @@ pub(super) async fn environment(
     read
 }
 
-fn start(shell: &Path, base: &Env, mark: &str, stdout: OwnedFd, tag: Tag) -> io::Result<Spawned> {
+fn start(
+    shell: &Path,
+    base: &Env,
+    mark: &str,
+    stdout: BorrowedFd<'_>,
+    tag: Tag,
+) -> io::Result<Spawned> {
     let directories = base.get(OsStr::new("PATH")).map(std::env::split_paths);
     let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
     let printer = base_env::find(
@@ -96,16 +103,16 @@ fn start(shell: &Path, base: &Env, mark: &str, stdout: OwnedFd, tag: Tag) -> io:
         CString::new(printer.into_os_string().into_vec())?,
     );
     let directory = launch::directory("/")?;
-    let (stdin, stderr) = (launch::null(OFlags::RDONLY)?, launch::null(OFlags::WRONLY)?);
+    let stderr = launch::null(OFlags::WRONLY)?;
     let (env, none) = (Variables::of(base), BTreeMap::new());
     let launch = Launch {
         program: shell,
         args: &[c"bash", c"-l", c"-c", SCRIPT, c"bash", &mark, &printer],
         env: &env.under(&none)?,
         directory: directory.as_fd(),
-        streams: [stdin, stdout, stderr],
+        streams: [launch::nothing()?, stdout, stderr.as_fd()],
     };
-    children::spawn(launch, tag).map_err(io::Error::other)
+    children::spawn(&launch, tag).map_err(io::Error::other)
 }
 
 /// Reads until the environment has come whole; a background process of a start-up file may hold the pipe longer.

@@ -1,7 +1,7 @@
 //! The only door to programs: one supervised tree of processes for each command.
 //!
 //! A command is built (`spec`) from a captured login environment (`base_env`, `login_env`, `login_shell`, `functions`, `variables`),
-//! started as a marked child (`launch`, `children`), watched until it ends (`supervise`) while its output is taken (`output`, `capture`, `feed`, `spill`);
+//! started as a marked child (`launch`, `children`), watched until it ends (`supervise`) while its output is taken (`pipes`, `output`, `capture`, `feed`, `spill`);
 //! its processes are found in the process table (`table`, `tree`) wherever they went. What it leaves running belongs
 //! to its session (`session`). `guardian` watches over the daemon itself, `manager` leads to whoever started that. Nothing in this room knows of tools, sockets or JSON.
 
@@ -16,6 +16,7 @@ mod login_env;
 mod login_shell;
 mod manager;
 mod output;
+mod pipes;
 mod protect;
 mod session;
 mod spec;

@@ -3,16 +3,11 @@
 //! It must never stop reading for a reader of its own: only the disk throttles, and only while it is being written to.
 
 use std::future::pending;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-
-use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::pipe::{PipeFlags, pipe_with};
-use tokio::net::unix::pipe;
 
 use super::capture::Capture;
 use super::feed::Feed;
+use super::pipes::Pipes;
 use super::spill::{Spill, SpillReport};
 use crate::limits::Limits;
 use crate::progress::Progress;
@@ -21,9 +16,6 @@ use crate::workspace::Workspace;
 
 /// Pipes full that are still taken when the time for draining is over, so that a busy machine loses nothing.
 const LAST_CHUNKS: usize = 16;
-
-/// What is asked of a pipe first.
-const FIRST_READ: usize = 4 * 1024;
 
 /// The output of one command.
 #[derive(Debug)]
@@ -37,111 +29,6 @@ pub(super) struct Output {
     buffer: Vec<u8>,
     workspace: Workspace,
     limits: Arc<Limits>,
-}
-
-/// The reading ends.
-#[derive(Debug)]
-pub(super) struct Pipes {
-    stdout: ReadingEnd,
-    stderr: ReadingEnd,
-}
-
-/// One of them. It is kept when every writer has closed it: to put it away takes two system calls that no result waits for.
-#[derive(Debug)]
-struct ReadingEnd {
-    pipe: pipe::Receiver,
-    closed: bool,
-}
-
-impl Pipes {
-    /// Makes both pipes; returns their other ends too, for the command's stdout and stderr.
-    pub(super) fn open() -> io::Result<(Self, OwnedFd, OwnedFd)> {
-        let (stdout, out) = one_pipe()?;
-        let (stderr, err) = one_pipe()?;
-        let pipes = Self {
-            stdout: ReadingEnd::new(stdout),
-            stderr: ReadingEnd::new(stderr),
-        };
-        Ok((pipes, out, err))
-    }
-
-    /// Returns whether every writer has closed them.
-    pub(super) fn closed(&self) -> bool {
-        self.stdout.closed && self.stderr.closed
-    }
-
-    /// Waits until one of them can be read; for ever where both are closed.
-    async fn readable(&self) -> OutputStream {
-        // An error shows itself again when it is read.
-        tokio::select! {
-            _ = self.stdout.readable() => OutputStream::Stdout,
-            _ = self.stderr.readable() => OutputStream::Stderr,
-        }
-    }
-
-    /// Reads what is there; `false` where nothing is.
-    fn read(&mut self, stream: OutputStream, buffer: &mut Vec<u8>, chunk: usize) -> bool {
-        let end = match stream {
-            OutputStream::Stdout => &mut self.stdout,
-            OutputStream::Stderr => &mut self.stderr,
-        };
-        if end.closed {
-            return false;
-        }
-        // Most commands say little: the room for much comes once the room for little was filled.
-        let got = if buffer.capacity() < chunk && buffer.len() < FIRST_READ {
-            let mut first = [0; FIRST_READ];
-            let got = end.pipe.try_read(&mut first);
-            buffer.clear();
-            let read = got.as_ref().ok().and_then(|got| first.get(..*got));
-            buffer.extend_from_slice(read.unwrap_or_default());
-            got
-        } else {
-            buffer.clear();
-            buffer.reserve_exact(chunk);
-            end.pipe.try_read_buf(buffer)
-        };
-        match got {
-            Ok(got) if got > 0 => true,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
-            _ => {
-                end.closed = true;
-                false
-            }
-        }
-    }
-
-    /// Reads and drops everything until every writer has closed them.
-    pub(super) async fn discard(mut self, chunk: usize) {
-        let mut buffer = Vec::new();
-        while !self.closed() {
-            let stream = self.readable().await;
-            self.read(stream, &mut buffer, chunk);
-        }
-    }
-}
-
-/// Makes a pipe; returns its other end too.
-pub(super) fn one_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
-    let (reading, writing) = pipe_with(PipeFlags::CLOEXEC)?;
-    // Of this end only: what a command writes to waits, as programs expect.
-    fcntl_setfl(&reading, OFlags::NONBLOCK)?;
-    Ok((pipe::Receiver::from_owned_fd_unchecked(reading)?, writing))
-}
-
-impl ReadingEnd {
-    fn new(pipe: pipe::Receiver) -> Self {
-        let closed = false;
-        Self { pipe, closed }
-    }
-
-    async fn readable(&self) -> io::Result<()> {
-        if self.closed {
-            pending().await
-        } else {
-            self.pipe.readable().await
-        }
-    }
 }
 
 impl Output {
@@ -215,6 +102,12 @@ impl Output {
             OutputStream::Stdout => self.stdout.push(&self.buffer),
             OutputStream::Stderr => self.stderr.push(&self.buffer),
         }
+    }
+
+    /// Takes what the pipes still hold when the shell has ended. They are closed then, unless a process that it has left holds them.
+    pub(super) fn take_rest(&mut self) {
+        self.pipes.release();
+        self.take_last();
     }
 
     /// Takes what the pipes hold at this moment, without waiting.

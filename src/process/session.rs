@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{NulError, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::pin::Pin;
@@ -20,8 +20,8 @@ use tokio_util::task::TaskTracker;
 
 use super::children::{SpawnError, Spawned, Tag};
 use super::functions::Login;
-use super::launch::Launch;
-use super::output::Pipes;
+use super::launch::{self, Launch};
+use super::pipes::{Pipes, UnwatchedPipes};
 use super::spec::{self, Spec};
 use super::supervise::{Finished, Surroundings, end, supervise};
 use super::tree::Tree;
@@ -199,10 +199,10 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
     if links == 0 {
         return Err(RunError::Deleted);
     }
-    let (pipes, stdout, stderr) = Pipes::open().map_err(RunError::NotStarted)?;
+    let pipes = UnwatchedPipes::open().map_err(RunError::NotStarted)?;
     let tag = Tag::new();
     let spawned = inner
-        .start(shell, &spec, &cwd_path, &login, [stdout, stderr], tag)
+        .start(shell, &spec, &cwd_path, &login, pipes.writing(), tag)
         .map_err(|error| refusal(error, &spec))?;
     let pid = spawned.pid;
     let around = Surroundings {
@@ -259,7 +259,7 @@ impl Inner {
         spec: &Spec,
         cwd_path: &OsStr,
         login: &Login,
-        [stdout, stderr]: [OwnedFd; 2],
+        [stdout, stderr]: [BorrowedFd<'_>; 2],
         tag: Tag,
     ) -> Result<Spawned, SpawnError> {
         let not_started = |error: NulError| SpawnError::NotStarted(error.into());
@@ -269,7 +269,11 @@ impl Inner {
         let above: BTreeMap<_, _> = std::iter::once(pwd).chain(given).collect();
         let login = login.for_command(&spec.command, above.keys().copied());
         let env = login.under(&above).map_err(not_started)?;
-        let (command, stdin) = spec::told(&spec.command).map_err(SpawnError::NotStarted)?;
+        let (command, file) = spec::told(&spec.command).map_err(SpawnError::NotStarted)?;
+        let stdin = match &file {
+            Some(file) => file.as_fd(),
+            None => launch::nothing().map_err(SpawnError::NotStarted)?,
+        };
         let launch = Launch {
             program: shell,
             args: &[c"bash", c"-c", c"--", &command],
@@ -277,7 +281,7 @@ impl Inner {
             directory: spec.cwd.as_fd(),
             streams: [stdin, stdout, stderr],
         };
-        children::spawn(launch, tag)
+        children::spawn(&launch, tag)
     }
 
     fn left(&self) -> MutexGuard<'_, Vec<(Tree, usize)>> {

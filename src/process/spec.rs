@@ -9,10 +9,6 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
-
-use super::launch;
-
 /// What to run, and how.
 #[derive(Debug)]
 pub(crate) struct Spec {
@@ -38,12 +34,12 @@ const FROM_STDIN: &CStr = cr#"IFS= read -r -d "" REPLY; exec </dev/null; eval "$
 /// Comes before a long command and hides how it came.
 const HIDE: &[u8] = b"unset -v REPLY;";
 
-/// Returns what bash is told to run, and its stdin.
-pub(super) fn told(command: &str) -> io::Result<(CString, OwnedFd)> {
+/// Returns what bash is told to run, and the file that it finds on its stdin, where there is one.
+pub(super) fn told(command: &str) -> io::Result<(CString, Option<File>)> {
     if command.len() < ARGUMENT_BYTES {
-        Ok((CString::new(command)?, launch::null(OFlags::RDONLY)?))
+        Ok((CString::new(command)?, None))
     } else {
-        Ok((FROM_STDIN.to_owned(), as_file(command)?.into()))
+        Ok((FROM_STDIN.to_owned(), Some(as_file(command)?)))
     }
 }
 
