@@ -28,7 +28,7 @@ pub(super) enum Job {
 }
 
 /// How long deliveries are gathered before they are written.
-const GATHER: Duration = Duration::from_millis(5);
+const GATHER: Duration = Duration::from_millis(20);
 
 /// Jobs taken at one time; their records are one write.
 const BATCH: usize = 256;

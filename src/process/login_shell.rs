@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::base_env::{self, Env};
 use super::children::{self, Spawned, Tag};
 use super::launch::{self, Launch};
-use super::pipes::RawPipe;
+use super::pipes::one_pipe;
 use super::supervise::end;
 use super::tree::Tree;
 use super::variables::Variables;
@@ -58,7 +58,7 @@ pub(super) async fn environment(
 ) -> io::Result<Found> {
     let mark = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
     let tag = Tag::new();
-    let (stdout, writing) = RawPipe::open()?.watch()?;
+    let (stdout, writing) = one_pipe()?;
     let spawned = start(shell, base, &mark, writing.as_fd(), tag)?;
     drop(writing);
     let pid = spawned.pid;

@@ -104,12 +104,6 @@ impl Output {
         }
     }
 
-    /// Takes what the pipes still hold when the shell has ended. They are closed then, unless a process that it has left holds them.
-    pub(super) fn take_rest(&mut self) {
-        self.pipes.release();
-        self.take_last();
-    }
-
     /// Takes what the pipes hold at this moment, without waiting.
     pub(super) fn take_last(&mut self) {
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {

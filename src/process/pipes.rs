@@ -5,7 +5,7 @@
 
 use std::future::pending;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -18,83 +18,43 @@ use crate::wire::OutputStream;
 /// What is asked of a pipe first.
 const FIRST_READ: usize = 4 * 1024;
 
-/// A pipe that nobody waits for yet.
-#[derive(Debug)]
-pub(super) struct RawPipe {
-    reading: OwnedFd,
-    writing: OwnedFd,
-}
-
-/// Both pipes of a command that has not been started.
-#[derive(Debug)]
-pub(super) struct UnwatchedPipes {
-    stdout: RawPipe,
-    stderr: RawPipe,
-}
-
-/// The reading ends, and the writing ends as long as the shell runs.
+/// The reading ends.
 #[derive(Debug)]
 pub(super) struct Pipes {
     stdout: ReadingEnd,
     stderr: ReadingEnd,
-    writing: Option<[OwnedFd; 2]>,
 }
 
-/// One of them. It is kept when every writer has closed it: to put it away takes two system calls that no result waits for.
+/// The writing ends: a command's stdout and stderr.
+#[derive(Debug)]
+pub(super) struct WritingEnds {
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+/// One of them. It is kept when every writer has closed it: no result waits until it is put away.
 #[derive(Debug)]
 struct ReadingEnd {
     pipe: pipe::Receiver,
     closed: bool,
 }
 
-impl RawPipe {
-    pub(super) fn open() -> io::Result<Self> {
-        let (reading, writing) = pipe_with(PipeFlags::CLOEXEC)?;
-        Ok(Self { reading, writing })
-    }
-
-    pub(super) fn writing(&self) -> BorrowedFd<'_> {
-        self.writing.as_fd()
-    }
-
-    /// Waits for what comes from now on; returns the other end too.
-    pub(super) fn watch(self) -> io::Result<(pipe::Receiver, OwnedFd)> {
-        // Of this end only: what a command writes to waits, as programs expect.
-        fcntl_setfl(&self.reading, OFlags::NONBLOCK)?;
-        let receiver = pipe::Receiver::from_owned_fd_unchecked(self.reading)?;
-        Ok((receiver, self.writing))
-    }
-}
-
-impl UnwatchedPipes {
-    pub(super) fn open() -> io::Result<Self> {
-        Ok(Self {
-            stdout: RawPipe::open()?,
-            stderr: RawPipe::open()?,
-        })
-    }
-
-    /// Returns a command's stdout and stderr.
-    pub(super) fn writing(&self) -> [BorrowedFd<'_>; 2] {
-        [self.stdout.writing(), self.stderr.writing()]
-    }
-
-    /// Waits for what comes from now on. Best done when the command has been started, which need not wait for that.
-    pub(super) fn watch(self) -> io::Result<Pipes> {
-        let (stdout, out) = self.stdout.watch()?;
-        let (stderr, err) = self.stderr.watch()?;
-        Ok(Pipes {
-            stdout: ReadingEnd::new(stdout),
-            stderr: ReadingEnd::new(stderr),
-            writing: Some([out, err]),
-        })
+impl WritingEnds {
+    /// Gives them up, when the shell has ended: the pipes are closed then, unless a process that it has left holds them.
+    pub(super) fn release(self) {
+        children::while_none_starts(|| drop(self));
     }
 }
 
 impl Pipes {
-    /// Gives the writing ends up, when the shell has ended: the pipes are closed now unless a process that it has left holds them.
-    pub(super) fn release(&mut self) {
-        children::while_none_starts(|| drop(self.writing.take()));
+    pub(super) fn open() -> io::Result<(Self, WritingEnds)> {
+        let (out, stdout) = one_pipe()?;
+        let (err, stderr) = one_pipe()?;
+        let pipes = Self {
+            stdout: ReadingEnd::new(out),
+            stderr: ReadingEnd::new(err),
+        };
+        Ok((pipes, WritingEnds { stdout, stderr }))
     }
 
     /// Returns whether every writer has closed them.
@@ -133,6 +93,14 @@ impl Pipes {
             self.read(stream, &mut buffer, chunk);
         }
     }
+}
+
+/// Makes a pipe; returns its other end too.
+pub(super) fn one_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
+    let (reading, writing) = pipe_with(PipeFlags::CLOEXEC)?;
+    // Of this end only: what a command writes to waits, as programs expect.
+    fcntl_setfl(&reading, OFlags::NONBLOCK)?;
+    Ok((pipe::Receiver::from_owned_fd_unchecked(reading)?, writing))
 }
 
 impl ReadingEnd {

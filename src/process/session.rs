@@ -3,10 +3,10 @@
 //! It must never forget a process that a command left behind before it has ended.
 
 use std::collections::BTreeMap;
-use std::ffi::{NulError, OsStr, OsString};
+use std::ffi::{CString, NulError, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use super::children::{SpawnError, Spawned, Tag};
 use super::functions::Login;
 use super::launch::{self, Launch};
-use super::pipes::{Pipes, UnwatchedPipes};
+use super::pipes::{Pipes, WritingEnds};
 use super::spec::{self, Spec};
 use super::supervise::{Finished, Surroundings, end, supervise};
 use super::tree::Tree;
@@ -29,7 +29,7 @@ use super::{Shared, children};
 use crate::limits::Limits;
 use crate::progress::Progress;
 use crate::stop::{Stop, StopCause};
-use crate::workspace::Workspace;
+use crate::workspace::{Directory, Workspace};
 
 /// The commands of one session, and what they left running.
 #[derive(Debug, Clone)]
@@ -189,20 +189,22 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
     let shell = shared.shell.as_deref().ok_or(RunError::NoShell)?;
     inner.check_room().await?;
     let login = shared.login.get(shell).await;
-    let cwd_path = match &spec.cwd_path {
-        Some(known) => known.clone(),
-        None => rustix::fs::readlink(spec::own_descriptor(&spec.cwd), Vec::new())
-            .map(|path| OsString::from_vec(path.into_bytes()))
-            .map_err(|error| RunError::Directory(error.into()))?,
+    let known: OsString;
+    let cwd_path = match &spec.cwd {
+        Directory::Root(workspace) => workspace.root().as_os_str(),
+        Directory::Below(handle) => {
+            known = spec::path_of(handle).map_err(RunError::Directory)?;
+            &known
+        }
     };
     let links = rustix::fs::fstat(&spec.cwd).map_or(0, |stat| stat.st_nlink);
     if links == 0 {
         return Err(RunError::Deleted);
     }
-    let pipes = UnwatchedPipes::open().map_err(RunError::NotStarted)?;
+    let (pipes, writing) = Pipes::open().map_err(RunError::NotStarted)?;
     let tag = Tag::new();
     let spawned = inner
-        .start(shell, &spec, &cwd_path, &login, pipes.writing(), tag)
+        .start(shell, &spec, cwd_path, &login, &writing, tag)
         .map_err(|error| refusal(error, &spec))?;
     let pid = spawned.pid;
     let around = Surroundings {
@@ -212,7 +214,7 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
         progress: call.progress,
         limits: call.limits,
     };
-    match supervise(spawned, pipes, tag, spec.timeout, around).await {
+    match supervise(spawned, (pipes, writing), tag, spec.timeout, around).await {
         Ok(finished) => {
             if inner.closing.is_cancelled() {
                 inner.killed.fetch_add(finished.killed, Ordering::AcqRel);
@@ -259,7 +261,7 @@ impl Inner {
         spec: &Spec,
         cwd_path: &OsStr,
         login: &Login,
-        [stdout, stderr]: [BorrowedFd<'_>; 2],
+        writing: &WritingEnds,
         tag: Tag,
     ) -> Result<Spawned, SpawnError> {
         let not_started = |error: NulError| SpawnError::NotStarted(error.into());
@@ -274,12 +276,14 @@ impl Inner {
             Some(file) => file.as_fd(),
             None => launch::nothing().map_err(SpawnError::NotStarted)?,
         };
+        let called = CString::new(shell.as_os_str().as_bytes()).map_err(not_started)?;
         let launch = Launch {
             program: shell,
-            args: &[c"bash", c"-c", c"--", &command],
+            // Called by its path, it need not look for itself in every directory of `PATH`; what it calls itself comes last.
+            args: &[&called, c"-c", c"--", &command, c"bash"],
             env: &env,
             directory: spec.cwd.as_fd(),
-            streams: [stdin, stdout, stderr],
+            streams: [stdin, writing.stdout.as_fd(), writing.stderr.as_fd()],
         };
         children::spawn(&launch, tag)
     }

@@ -6,8 +6,10 @@ use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
+
+use crate::workspace::Directory;
 
 /// What to run, and how.
 #[derive(Debug)]
@@ -15,9 +17,7 @@ pub(crate) struct Spec {
     /// What bash runs.
     pub(crate) command: String,
     /// Where.
-    pub(crate) cwd: OwnedFd,
-    /// What that is called, where it is known; bash looks itself whether it is true.
-    pub(crate) cwd_path: Option<OsString>,
+    pub(crate) cwd: Directory,
     /// Variables above all others.
     pub(crate) env: Vec<(OsString, OsString)>,
     /// When to end it.
@@ -43,9 +43,11 @@ pub(super) fn told(command: &str) -> io::Result<(CString, Option<File>)> {
     }
 }
 
-/// Returns the path under which this process finds a descriptor.
-pub(super) fn own_descriptor(fd: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+/// Returns what a directory is called; bash looks itself whether it is true.
+pub(super) fn path_of(directory: &OwnedFd) -> io::Result<OsString> {
+    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let path = rustix::fs::readlink(link, Vec::new())?;
+    Ok(OsString::from_vec(path.into_bytes()))
 }
 
 fn as_file(command: &str) -> io::Result<File> {

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, statat, unlinkat};
@@ -199,8 +199,7 @@ impl Files {
 
 /// Opens `.bma/outputs` below the workspace, made where missing, without following a link, and makes room in it.
 fn open_outputs(workspace: &Workspace, limits: &Limits) -> io::Result<OwnedFd> {
-    let root = workspace.open_dir(".").map_err(io::Error::other)?;
-    let own = subdirectory(&root, OUTPUTS[0])?;
+    let own = subdirectory(&workspace.directory(), OUTPUTS[0])?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if let Ok(ignore) = openat(&own, ".gitignore", flags, Mode::from_raw_mode(0o644)) {
         File::from(ignore).write_all(b"*\n")?;
@@ -210,7 +209,7 @@ fn open_outputs(workspace: &Workspace, limits: &Limits) -> io::Result<OwnedFd> {
     Ok(outputs)
 }
 
-fn subdirectory(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+fn subdirectory(parent: &impl AsFd, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || openat(parent, name, flags, Mode::empty());
     match open() {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::capture::Capture;
 use super::children::{self, Spawned, Tag};
 use super::output::Output;
-use super::pipes::UnwatchedPipes;
+use super::pipes::{Pipes, WritingEnds};
 use super::session::Inner;
 use super::spill::SpillReport;
 use super::table::{self, Entry};
@@ -81,7 +81,7 @@ struct Remains {
 /// Watches a command that has been started until it has ended.
 pub(super) async fn supervise(
     spawned: Spawned,
-    pipes: UnwatchedPipes,
+    (pipes, writing): (Pipes, WritingEnds),
     tag: Tag,
     timeout: Duration,
     around: Surroundings,
@@ -92,7 +92,7 @@ pub(super) async fn supervise(
     // The handle is no pipe, but it becomes readable like one.
     let shell = pipe::Receiver::from_owned_fd_unchecked(spawned.pidfd)?;
     let (progress, workspace) = (around.progress.clone(), around.workspace.clone());
-    let mut output = Output::new(pipes.watch()?, progress, workspace, Arc::clone(limits));
+    let mut output = Output::new(pipes, progress, workspace, Arc::clone(limits));
 
     let early = {
         let mut timeout = pin!(sleep(timeout));
@@ -117,7 +117,8 @@ pub(super) async fn supervise(
         remains.killed = ended.1;
         remains.survived = ended.2;
     }
-    output.take_rest();
+    writing.release();
+    output.take_last();
     drain(&mut output, limits).await;
     let usage = children::reap(spawned.pid)?;
     if usage.is_none() {

@@ -58,11 +58,9 @@ fn spec(ctx: &Ctx, input: &BashInput, cwd_name: &str, timeout: Duration) -> Resu
         .workspace
         .open_dir(cwd_name)
         .map_err(|error| error.to_string())?;
-    let root = ctx.workspace.root();
     Ok(Spec {
         command: input.command.clone(),
         cwd,
-        cwd_path: (cwd_name == ".").then(|| root.into()),
         env,
         timeout,
     })

@@ -85,7 +85,7 @@ fn run(
         parts,
     };
     match at.kind {
-        ResolvedKind::Directory => search_below(&wanted, workspace, at)?,
+        ResolvedKind::Directory => search_below(&wanted, workspace, at),
         ResolvedKind::File => {
             if filter.is_some() {
                 notes.push(
@@ -104,11 +104,10 @@ fn context(input: &GrepInput) -> usize {
     usize::try_from(input.context.unwrap_or(0)).unwrap_or(0)
 }
 
-fn search_below(wanted: &Wanted<'_>, workspace: &Workspace, at: Resolved) -> Result<(), String> {
+fn search_below(wanted: &Wanted<'_>, workspace: &Workspace, at: Resolved) {
     let search = wanted.search;
-    let root = workspace.open_dir(".").map_err(|error| error.to_string())?;
     let base = Base {
-        root,
+        root: workspace.directory(),
         dir: at.handle,
         path: at.path,
     };
@@ -118,7 +117,6 @@ fn search_below(wanted: &Wanted<'_>, workspace: &Workspace, at: Resolved) -> Res
         let part = wanted.parts.add(Found::new(search));
         part.lock().skips.unreadable(&path, why);
     }
-    Ok(())
 }
 
 fn search_one(wanted: &Wanted<'_>, at: Resolved, notes: &mut Vec<String>) {

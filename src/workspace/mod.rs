@@ -32,6 +32,7 @@ pub(crate) use blocking::Stopped;
 pub(crate) use change::{Attempt, ChangeError};
 pub use error::{PathError, PathErrorKind};
 pub(crate) use replace::ReplaceError;
+pub use resolve::Directory;
 pub(crate) use resolve::{OpenedFile, Resolved, ResolvedKind};
 pub(crate) use target::{Parents, Target};
 

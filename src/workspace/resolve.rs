@@ -28,6 +28,24 @@ pub(crate) enum ResolvedKind {
     File,
 }
 
+/// A directory of a workspace, open to start something in or to look for something below.
+#[derive(Debug)]
+pub enum Directory {
+    /// The workspace's own, which is open already.
+    Root(Workspace),
+    /// One below it.
+    Below(OwnedFd),
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Root(workspace) => workspace.handle(),
+            Self::Below(handle) => handle.as_fd(),
+        }
+    }
+}
+
 /// A directory or a regular file, opened for reading.
 #[derive(Debug)]
 pub(crate) struct Resolved {
@@ -85,14 +103,23 @@ impl Parsed<'_> {
 }
 
 impl Workspace {
+    /// Returns the workspace's own directory.
+    pub fn directory(&self) -> Directory {
+        Directory::Root(self.clone())
+    }
+
     /// Opens a directory as a command's working directory.
     ///
     /// # Errors
     /// [`PathError`] where it is not a directory inside the workspace.
-    pub fn open_dir(&self, path: &str) -> Result<OwnedFd, PathError> {
+    pub fn open_dir(&self, path: &str) -> Result<Directory, PathError> {
         let parsed = self.parse(path)?;
+        if parsed.relative().is_empty() {
+            return Ok(self.directory());
+        }
         let flags = OFlags::PATH | OFlags::DIRECTORY;
-        self.open_at_end(&parsed, flags).map(|(handle, _)| handle)
+        let (handle, _) = self.open_at_end(&parsed, flags)?;
+        Ok(Directory::Below(handle))
     }
 
     /// Opens a directory or a regular file, as the root of a search.

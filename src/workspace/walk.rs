@@ -25,6 +25,7 @@ pub(crate) use batch::{Batch, Kind, kind_of};
 use self::ignores::Rules;
 use self::stack::{Node, Stack, identity};
 use self::worker::{Walker, Worker};
+use super::resolve::Directory;
 use crate::limits::Limits;
 use crate::stop::Stop;
 
@@ -32,7 +33,7 @@ use crate::stop::Stop;
 #[derive(Debug)]
 pub(crate) struct Base {
     /// The workspace, for the rules above the base.
-    pub(crate) root: OwnedFd,
+    pub(crate) root: Directory,
     /// The directory itself.
     pub(crate) dir: OwnedFd,
     /// Its path relative to the workspace, without a slash at its end; empty for the workspace.

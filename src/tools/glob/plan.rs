@@ -154,12 +154,9 @@ impl Plan {
     ) -> Result<(), Unusable> {
         match resolve(workspace, path)? {
             Some(at) if at.kind == ResolvedKind::Directory => {
-                let root = workspace
-                    .open_dir(".")
-                    .map_err(|error| Unusable(error.to_string()))?;
                 self.walk = Some(Walk {
                     base: Base {
-                        root,
+                        root: workspace.directory(),
                         dir: at.handle,
                         path: at.path,
                     },

@@ -83,7 +83,7 @@ fn walk_all(root: &Path, limits: &Limits, stop_at: Option<usize>) -> Walked {
     let root = &root.canonicalize().unwrap();
     let stop = Stop::new();
     let base = Base {
-        root: open(root),
+        root: Directory::Below(open(root)),
         dir: open(root),
         path: Vec::new(),
     };
