@@ -29,11 +29,14 @@ pub enum Outgoing {
     Close(CloseFrame),
 }
 
-/// A way past a connection's writer, for when that has nothing to do.
+/// A way to the socket past a connection's writer, for when that has nothing to do, and for a long message of its own.
 pub trait Shortcut: std::fmt::Debug + Send + Sync {
     /// Writes a message as far as that needs no waiting; returns what is left for the writer, be it only the wait until the
     /// kernel has taken the last fragment.
     fn send(&self, message: Encoded) -> Option<Fragments>;
+
+    /// Goes on with a message, to whose fragments the same applies.
+    fn go_on(&self, fragments: Fragments) -> Option<Fragments>;
 }
 
 /// Why a connection is closed.
@@ -153,6 +156,15 @@ impl Outbox {
     pub fn open_shortcut(&self, shortcut: Arc<dyn Shortcut>) {
         if self.shortcut.set(shortcut).is_err() {
             tracing::error!("a connection has one writer only");
+        }
+    }
+
+    /// Writes fragments as far as that needs no waiting; returns what is left. For the writer only, when the kernel has taken all
+    /// that it wrote.
+    pub fn go_on(&self, fragments: Fragments) -> Option<Fragments> {
+        match self.shortcut.get() {
+            Some(shortcut) => shortcut.go_on(fragments),
+            None => Some(fragments),
         }
     }
 

@@ -285,8 +285,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
         fragments: Fragments,
         interval: Duration,
     ) -> Result<(), End> {
-        for fragment in fragments {
+        let mut left = Some(fragments);
+        while let Some(fragments) = &mut left
+            && let Some(fragment) = fragments.next()
+        {
+            let is_last = fragment.is_last;
             self.feed(frame(fragment), interval).await?;
+            if !is_last {
+                // That one waits for room, and as many as then find room go along.
+                self.flush(interval).await?;
+                left = left.and_then(|left| self.connection.outbox().go_on(left));
+            }
         }
         Ok(())
     }

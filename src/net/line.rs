@@ -150,8 +150,11 @@ impl Drop for Line {
 
 impl Shortcut for Line {
     fn send(&self, message: Encoded) -> Option<Fragments> {
+        self.go_on(Fragments::of(message, self.fragment_bytes))
+    }
+
+    fn go_on(&self, mut fragments: Fragments) -> Option<Fragments> {
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut fragments = Fragments::of(message, self.fragment_bytes);
         // A socket that has failed fails its writer too, which says so.
         if self.push(&mut rest).is_err() || !rest.is_empty() {
             return Some(fragments);
