@@ -147,11 +147,11 @@ pub type Run = Pin<Box<dyn Future<Output = ToolOutput> + Send>>;
 
 /// Runs tools. Tests put their own in place of the built-in ones.
 pub trait Toolbox: fmt::Debug + Send + Sync {
-    /// Starts one tool.
+    /// Runs one tool; nothing is done before the future is polled.
     fn run(&self, ctx: Ctx, input: ToolInput) -> Run;
 
-    /// Whether the first step of a tool's run takes some ten microseconds and waits for nothing, so that it may be taken
-    /// between two messages of a connection.
+    /// Whether the first step of a tool's run takes some ten microseconds, waits for nothing and changes nothing, so that it may be
+    /// taken between two messages of a connection, and before the call is noted as begun.
     fn is_short(&self, _tool: Tool) -> bool {
         false
     }
