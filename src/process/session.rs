@@ -3,7 +3,7 @@
 //! It must never forget a process that a command left behind before it has ended.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, NulError, OsStr, OsString};
+use std::ffi::{CString, NulError, OsString};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -29,7 +29,7 @@ use super::{Shared, children};
 use crate::limits::Limits;
 use crate::progress::Progress;
 use crate::stop::{Stop, StopCause};
-use crate::workspace::{Directory, Workspace};
+use crate::workspace::Workspace;
 
 /// The commands of one session, and what they left running.
 #[derive(Debug, Clone)]
@@ -189,14 +189,6 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
     let shell = shared.shell.as_deref().ok_or(RunError::NoShell)?;
     inner.check_room().await?;
     let login = shared.login.get(shell).await;
-    let known: OsString;
-    let cwd_path = match &spec.cwd {
-        Directory::Root(workspace) => workspace.root().as_os_str(),
-        Directory::Below(handle) => {
-            known = spec::path_of(handle).map_err(RunError::Directory)?;
-            &known
-        }
-    };
     let links = rustix::fs::fstat(&spec.cwd).map_or(0, |stat| stat.st_nlink);
     if links == 0 {
         return Err(RunError::Deleted);
@@ -204,7 +196,7 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
     let (pipes, writing) = Pipes::open().map_err(RunError::NotStarted)?;
     let tag = Tag::new();
     let spawned = inner
-        .start(shell, &spec, cwd_path, &login, &writing, tag)
+        .start(shell, &spec, &login, &writing, tag)
         .map_err(|error| refusal(error, &spec))?;
     let pid = spawned.pid;
     let around = Surroundings {
@@ -254,21 +246,19 @@ fn refusal(error: SpawnError, spec: &Spec) -> RunError {
 }
 
 impl Inner {
-    /// Starts bash on a command. `cwd_path` is what the directory is called.
+    /// Starts bash on a command. What its directory is called, bash asks the kernel: told by `PWD`, it would look at each part of that.
     fn start(
         &self,
         shell: &Path,
         spec: &Spec,
-        cwd_path: &OsStr,
         login: &Login,
         writing: &WritingEnds,
         tag: Tag,
     ) -> Result<Spawned, SpawnError> {
         let not_started = |error: NulError| SpawnError::NotStarted(error.into());
-        let pwd = (OsStr::new("PWD"), cwd_path);
         let given = self.env.iter().chain(&spec.env);
         let given = given.map(|(name, value)| (name.as_os_str(), value.as_os_str()));
-        let above: BTreeMap<_, _> = std::iter::once(pwd).chain(given).collect();
+        let above: BTreeMap<_, _> = given.collect();
         let login = login.for_command(&spec.command, above.keys().copied());
         let env = login.under(&above).map_err(not_started)?;
         let (command, file) = spec::told(&spec.command).map_err(SpawnError::NotStarted)?;

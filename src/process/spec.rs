@@ -5,8 +5,6 @@
 use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
 
 use crate::workspace::Directory;
@@ -41,13 +39,6 @@ pub(super) fn told(command: &str) -> io::Result<(CString, Option<File>)> {
     } else {
         Ok((FROM_STDIN.to_owned(), Some(as_file(command)?)))
     }
-}
-
-/// Returns what a directory is called; bash looks itself whether it is true.
-pub(super) fn path_of(directory: &OwnedFd) -> io::Result<OsString> {
-    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    let path = rustix::fs::readlink(link, Vec::new())?;
-    Ok(OsString::from_vec(path.into_bytes()))
 }
 
 fn as_file(command: &str) -> io::Result<File> {

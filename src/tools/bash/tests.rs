@@ -86,6 +86,24 @@ impl Scene {
         Ended(output)
     }
 
+    /// What a bash without anything around it says to a command, in the form of a result.
+    fn plain(&self, command: &str) -> String {
+        let start = || {
+            std::process::Command::new("bash")
+                .args(["-c", command])
+                .current_dir(self.root())
+                .env_remove("OLDPWD")
+                .stdout(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+        };
+        let spawned = crate::process::unmarked(start).unwrap();
+        let ended = spawned.wait_with_output().unwrap();
+        let code = ended.status.code().unwrap();
+        let output = [ended.stdout, ended.stderr].concat();
+        format!("{}exit_code: {code}", String::from_utf8_lossy(&output))
+    }
+
     async fn close(self) -> u64 {
         self.ctx.processes.close().await
     }
@@ -492,20 +510,7 @@ async fn a_command_s_last_line_is_its_own() {
             "line\n"
         );
         assert_eq!(run("echo hi # comment").await.text(), "hi\nexit_code: 0");
-        let start = || {
-            std::process::Command::new("bash")
-                .args(["-c", "echo a \\"])
-                .stdout(std::process::Stdio::piped())
-                .spawn()
-        };
-        let plain = crate::process::unmarked(start)
-            .unwrap()
-            .wait_with_output()
-            .unwrap();
-        assert_eq!(
-            run("echo a \\").await.text(),
-            format!("{}exit_code: 0", String::from_utf8_lossy(&plain.stdout))
-        );
+        assert_eq!(run("echo a \\").await.text(), scene.plain("echo a \\"));
         assert_eq!(
             run("case x in x) echo y;; esac").await.text(),
             "y\nexit_code: 0"
@@ -531,6 +536,27 @@ async fn a_command_s_last_line_is_its_own() {
     );
     let ended = scene.run("echo a\0b").await;
     assert!(ended.0.is_error && ended.text().contains("NUL"));
+}
+
+#[tokio::test]
+async fn a_command_sees_of_its_shell_what_bash_c_shows() {
+    let scene = Scene::start();
+    for command in [
+        "echo $0 $# $- $PWD $BASH_EXECUTION_STRING; pwd -L; pwd -P; printenv PWD; declare -p OLDPWD",
+        "echo ${BASH##*/} ${BASH_ARGV0-none} ${BASH_SOURCE-none}",
+        "nonesuch",
+        "f() { nonesuch; }; f",
+        "(nonesuch)",
+        "cd /nonesuch",
+        "exec /nonesuch",
+        "if",
+        "echo $((1/0))",
+        "set -u; echo $nonesuch",
+        "source /nonesuch",
+        "shopt -p; set -o",
+    ] {
+        assert_eq!(scene.run(command).await.text(), scene.plain(command));
+    }
 }
 
 #[tokio::test]
