@@ -99,6 +99,8 @@ pub(super) struct Spawned {
     pub(super) pid: u32,
     /// Becomes readable when the child has exited.
     pub(super) pidfd: OwnedFd,
+    /// Awaited children, this one among them.
+    pub(super) running: usize,
 }
 
 /// Why a program does not run.
@@ -132,7 +134,12 @@ pub(super) fn spawn(launch: &Launch<'_>, tag: Tag) -> Result<Spawned, SpawnError
     match watch(pid) {
         Ok(pidfd) => {
             awaited.insert(pid);
-            Ok(Spawned { pid, pidfd })
+            let running = awaited.len();
+            Ok(Spawned {
+                pid,
+                pidfd,
+                running,
+            })
         }
         Err(error) => Err(SpawnError::Unwatched(error)),
     }

@@ -5,9 +5,8 @@
 use std::borrow::Cow;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::LazyLock;
 
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::signal::SigSet;
@@ -27,9 +26,6 @@ pub(super) struct Launch<'l> {
     /// Its stdin, stdout and stderr. It gets no other descriptor, since all of this process's are closed on `exec`.
     pub(super) streams: [BorrowedFd<'l>; 3],
 }
-
-/// Where nothing is to be read. Every command gets the same one: it holds nothing that one could see of another.
-static NOTHING: LazyLock<rustix::io::Result<OwnedFd>> = LazyLock::new(|| null(OFlags::RDONLY));
 
 impl Launch<'_> {
     /// Starts it in the directory where this process stands; returns its number. Its signals are as for a program that nobody started in
@@ -59,15 +55,8 @@ pub(super) fn directory(path: &str) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty())
 }
 
-/// Returns the stdin of a program that is to find nothing there.
-pub(super) fn nothing() -> io::Result<BorrowedFd<'static>> {
-    match NOTHING.as_ref() {
-        Ok(opened) => Ok(opened.as_fd()),
-        Err(error) => Err((*error).into()),
-    }
-}
-
-/// Opens `/dev/null` for reading or for writing.
+/// Opens `/dev/null` for reading or for writing. Each program gets one of its own: what it sets on it (`O_NONBLOCK`, a lock) would be
+/// set for whoever shared it.
 pub(super) fn null(access: OFlags) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open("/dev/null", access | OFlags::CLOEXEC, Mode::empty())
 }

@@ -103,14 +103,14 @@ fn start(
         CString::new(printer.into_os_string().into_vec())?,
     );
     let directory = launch::directory("/")?;
-    let stderr = launch::null(OFlags::WRONLY)?;
+    let (stdin, stderr) = (launch::null(OFlags::RDONLY)?, launch::null(OFlags::WRONLY)?);
     let (env, none) = (Variables::of(base), BTreeMap::new());
     let launch = Launch {
         program: shell,
         args: &[c"bash", c"-l", c"-c", SCRIPT, c"bash", &mark, &printer],
         env: &env.under(&none)?,
         directory: directory.as_fd(),
-        streams: [launch::nothing()?, stdout, stderr.as_fd()],
+        streams: [stdin.as_fd(), stdout, stderr.as_fd()],
     };
     children::spawn(&launch, tag).map_err(io::Error::other)
 }

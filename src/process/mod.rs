@@ -39,6 +39,7 @@ pub(crate) use capture::Capture;
 pub use children::unmarked;
 pub use guardian::{GUARDIAN_VARIABLE, guard, take_guardian};
 pub use manager::{Manager, Told};
+pub use pipes::MOST_HELD;
 pub use protect::{Control, detach, probe_control, protect_self};
 pub use session::SessionProcesses;
 pub(crate) use session::{Call, RunError};

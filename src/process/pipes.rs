@@ -1,7 +1,8 @@
 //! The pipes that a command's output comes through.
 //!
-//! Their writing ends must be kept here until the shell has ended: a pipe's end says nothing that the shell's does not, and whoever
-//! waits for both is woken three times in the moment in which the shell's processor still puts it away.
+//! Their writing ends are kept here until the shell has ended: a pipe's end says nothing that the shell's does not, and whoever
+//! waits for both is woken three times in the moment in which the shell's processor still puts it away. No result may depend on
+//! that: where many commands run, their descriptors are worth more.
 
 use std::future::pending;
 use std::io;
@@ -14,6 +15,9 @@ use tokio::net::unix::pipe;
 
 use super::children;
 use crate::wire::OutputStream;
+
+/// Commands whose writing ends are kept, at two descriptors each.
+pub const MOST_HELD: usize = 32;
 
 /// What is asked of a pipe first.
 const FIRST_READ: usize = 4 * 1024;

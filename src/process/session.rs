@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, NulError, OsString};
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::children::{SpawnError, Spawned, Tag};
 use super::functions::Login;
-use super::launch::{self, Launch};
+use super::launch::Launch;
 use super::pipes::{Pipes, WritingEnds};
 use super::spec::{self, Spec};
 use super::supervise::{Finished, Surroundings, end, supervise};
@@ -261,11 +261,7 @@ impl Inner {
         let above: BTreeMap<_, _> = given.collect();
         let login = login.for_command(&spec.command, above.keys().copied());
         let env = login.under(&above).map_err(not_started)?;
-        let (command, file) = spec::told(&spec.command).map_err(SpawnError::NotStarted)?;
-        let stdin = match &file {
-            Some(file) => file.as_fd(),
-            None => launch::nothing().map_err(SpawnError::NotStarted)?,
-        };
+        let (command, stdin) = spec::told(&spec.command).map_err(SpawnError::NotStarted)?;
         let called = CString::new(shell.as_os_str().as_bytes()).map_err(not_started)?;
         let launch = Launch {
             program: shell,
@@ -273,7 +269,7 @@ impl Inner {
             args: &[&called, c"-c", c"--", &command, c"bash"],
             env: &env,
             directory: spec.cwd.as_fd(),
-            streams: [stdin, writing.stdout.as_fd(), writing.stderr.as_fd()],
+            streams: [&stdin, &writing.stdout, &writing.stderr].map(OwnedFd::as_fd),
         };
         children::spawn(&launch, tag)
     }

@@ -5,8 +5,12 @@
 use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+
+use super::launch;
 use crate::workspace::Directory;
 
 /// What to run, and how.
@@ -32,12 +36,12 @@ const FROM_STDIN: &CStr = cr#"IFS= read -r -d "" REPLY; exec </dev/null; eval "$
 /// Comes before a long command and hides how it came.
 const HIDE: &[u8] = b"unset -v REPLY;";
 
-/// Returns what bash is told to run, and the file that it finds on its stdin, where there is one.
-pub(super) fn told(command: &str) -> io::Result<(CString, Option<File>)> {
+/// Returns what bash is told to run, and its stdin.
+pub(super) fn told(command: &str) -> io::Result<(CString, OwnedFd)> {
     if command.len() < ARGUMENT_BYTES {
-        Ok((CString::new(command)?, None))
+        Ok((CString::new(command)?, launch::null(OFlags::RDONLY)?))
     } else {
-        Ok((FROM_STDIN.to_owned(), Some(as_file(command)?)))
+        Ok((FROM_STDIN.to_owned(), as_file(command)?.into()))
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::capture::Capture;
 use super::children::{self, Spawned, Tag};
 use super::output::Output;
-use super::pipes::{Pipes, WritingEnds};
+use super::pipes::{MOST_HELD, Pipes, WritingEnds};
 use super::session::Inner;
 use super::spill::SpillReport;
 use super::table::{self, Entry};
@@ -92,6 +92,7 @@ pub(super) async fn supervise(
     // The handle is no pipe, but it becomes readable like one.
     let shell = pipe::Receiver::from_owned_fd_unchecked(spawned.pidfd)?;
     let (progress, workspace) = (around.progress.clone(), around.workspace.clone());
+    let writing = (spawned.running <= MOST_HELD).then_some(writing);
     let mut output = Output::new(pipes, progress, workspace, Arc::clone(limits));
 
     let early = {
@@ -117,7 +118,9 @@ pub(super) async fn supervise(
         remains.killed = ended.1;
         remains.survived = ended.2;
     }
-    writing.release();
+    if let Some(writing) = writing {
+        writing.release();
+    }
     output.take_last();
     drain(&mut output, limits).await;
     let usage = children::reap(spawned.pid)?;

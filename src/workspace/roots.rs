@@ -27,7 +27,11 @@ impl Roots {
         let mut roots: Vec<Vec<u8>> = Vec::new();
         for path in paths {
             for root in &self.0 {
-                let joined = [root.as_slice(), path].join(&b'/');
+                let joined = if path.is_empty() {
+                    root.clone()
+                } else {
+                    [root.as_slice(), path].join(&b'/')
+                };
                 if !roots.contains(&joined) {
                     roots.push(joined);
                 }
@@ -113,6 +117,9 @@ mod tests {
                 "{path}"
             );
         }
+        let below = |path: &str| roots.below(&[path.as_bytes()]).canonical().to_vec();
+        assert_eq!(below(""), b"/t/ws");
+        assert_eq!(below("a"), b"/t/ws/a");
         let whole = Roots::new([Path::new("/")]);
         assert_eq!(whole.strip(b"/etc/passwd"), Some(&b"/etc/passwd"[..]));
     }

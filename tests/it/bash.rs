@@ -234,6 +234,20 @@ async fn a_command_can_trap_what_the_executor_was_started_to_ignore() {
 }
 
 #[tokio::test]
+async fn as_many_commands_as_are_allowed_run_with_the_usual_number_of_descriptors() {
+    let server = start_server_after("ulimit -Sn 1024");
+    let mut client = server.connect().await;
+    let mut sent = Vec::new();
+    for _ in 0..240 {
+        let input = json!({"command": "sleep 2"});
+        sent.push(client.send_call("bash", input).await);
+    }
+    for id in sent {
+        client.expect_result(&id).await.check_done();
+    }
+}
+
+#[tokio::test]
 async fn where_descriptors_run_out_a_command_has_run_or_is_said_not_to_have() {
     let server = start_server_after("ulimit -n 28");
     let mut client = server.connect().await;

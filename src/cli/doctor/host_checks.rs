@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use super::Finding;
 use crate::cli::host;
 use crate::config::Config;
-use crate::process::own_usage;
+use crate::process::{MOST_HELD, own_usage};
 
 /// Memory that the daemon may take where harnesses do not read (README, "Speed and size").
 const MEMORY: u64 = 96 * 1024 * 1024;
@@ -45,8 +45,9 @@ fn proc() -> Finding {
 
 fn descriptors(config: &Config) -> Finding {
     let limits = &config.limits;
-    // A call holds two pipes and a few handles, a connection its socket.
-    let wanted = (limits.max_connections + 4 * limits.max_concurrent_calls) as u64;
+    // A call holds two pipes and a few handles, some of them both ends of the pipes; a connection its socket.
+    let calls = 4 * limits.max_concurrent_calls + 2 * MOST_HELD;
+    let wanted = (limits.max_connections + calls) as u64;
     match getrlimit(Resource::Nofile).current {
         Some(limit) if limit < wanted => Finding::warning(
             "descriptors",

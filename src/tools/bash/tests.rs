@@ -539,6 +539,16 @@ async fn a_command_s_last_line_is_its_own() {
 }
 
 #[tokio::test]
+async fn what_a_command_sets_on_its_stdin_is_set_for_no_other() {
+    let scene = Scene::start();
+    let look = "grep flags /proc/self/fdinfo/0";
+    let before = scene.run(look).await.text();
+    let set = format!("dd iflag=nonblock count=1 status=none; {look}");
+    assert_ne!(scene.run(&set).await.text(), before);
+    assert_eq!(scene.run(look).await.text(), before);
+}
+
+#[tokio::test]
 async fn a_command_sees_of_its_shell_what_bash_c_shows() {
     let scene = Scene::start();
     for command in [
