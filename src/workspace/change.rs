@@ -120,6 +120,10 @@ impl<T, J: FnMut(&Stop, &Target) -> Attempt<T>> Turn<J> {
                 Locked::Busy(key) => return Ok(Step::Busy(key)),
             }
         }
+        if let Ok(false) = self.workspace.exists() {
+            let root = self.workspace.parse(".")?;
+            return Err(self.workspace.spelled(&root).deleted().into());
+        }
         let sentence = format!(
             "`{}` keeps being changed by something else; try again",
             self.path

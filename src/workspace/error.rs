@@ -160,6 +160,15 @@ impl Spelled<'_> {
         )
     }
 
+    /// Says that a directory was deleted while it was in use: opened, it outlives its name and looks empty.
+    pub(super) fn deleted(&self) -> PathError {
+        let shown = self.shown();
+        let sentence = format!(
+            "{shown} has been deleted; work in a directory that exists, or make it again and open a new session"
+        );
+        PathError::new(PathErrorKind::Other, sentence)
+    }
+
     /// Says what the system answered, `doing` being the operation (`open`, `replace`).
     pub(super) fn system(&self, doing: &str, errno: Errno, fault: &Fault) -> PathError {
         let at = if self.names(fault) {

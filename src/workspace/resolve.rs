@@ -131,6 +131,9 @@ impl Workspace {
         let (handle, stat) = self.open_at_end(&parsed, OFlags::RDONLY)?;
         let file_type = FileType::from_raw_mode(stat.st_mode);
         let kind = if file_type.is_dir() {
+            if stat.st_nlink == 0 {
+                return Err(self.spelled(&parsed).deleted());
+            }
             ResolvedKind::Directory
         } else if file_type == FileType::RegularFile {
             ResolvedKind::File

@@ -331,3 +331,27 @@ async fn an_edit_that_is_not_exact_changes_nothing_and_says_why() {
     assert_eq!(reply.details()["lines"], json!([1, 2]));
     assert_eq!(executor.read_file("f"), b"X two\nX two\n");
 }
+
+#[tokio::test]
+async fn a_workspace_that_was_deleted_is_not_taken_for_an_empty_one() {
+    let executor = start_executor();
+    let mut client = executor.connect().await;
+    std::fs::create_dir(executor.workspace().join("sub")).unwrap();
+    client.bash("true").await.check_done();
+    std::fs::remove_dir_all(executor.workspace()).unwrap();
+    for (name, input) in [
+        ("list_files", json!({})),
+        ("list_files", json!({"path": executor.workspace()})),
+        ("glob", json!({"pattern": "**/*"})),
+        ("grep", json!({"pattern": "x"})),
+        ("write", json!({"path": "a", "content": "x"})),
+        ("bash", json!({"command": "true"})),
+    ] {
+        let reply = client.call(name, input).await;
+        assert!(
+            reply.is_error() && reply.data().contains("deleted"),
+            "{name}: {:#}",
+            reply.0
+        );
+    }
+}
