@@ -28,7 +28,7 @@ pub(super) enum Job {
 }
 
 /// How long deliveries are gathered before they are written.
-const GATHER: Duration = Duration::from_millis(20);
+const GATHER: Duration = Duration::from_millis(5);
 
 /// Jobs taken at one time; their records are one write.
 const BATCH: usize = 256;

@@ -14,6 +14,9 @@ const ARGUMENTS: [&str; 3] = ["--no-key", "--log-level", "warn"];
 const KILLS: u32 = 100;
 const CALLS_PER_LIFE: usize = 8;
 
+/// Calls without an answer, above which a life brings no further ones: a session takes 256 at one time, and a slow machine answers few in a life.
+const MOST_OPEN: usize = 128;
+
 /// A number below `most`, of the clock's last digits: no two lives end alike.
 fn random(most: u32) -> u32 {
     let nanos = std::time::SystemTime::now()
@@ -37,6 +40,7 @@ async fn no_call_runs_twice_and_each_is_answered_alike_however_often_the_daemon_
     let mut open: BTreeSet<String> = BTreeSet::new();
     let mut answers: BTreeMap<String, Value> = BTreeMap::new();
     let mut again = 0;
+    let mut made = 0;
     for life in 0..=KILLS {
         if life > 0 {
             server.start_again(&ARGUMENTS);
@@ -45,7 +49,8 @@ async fn no_call_runs_twice_and_each_is_answered_alike_however_often_the_daemon_
         client
             .send("session.open", json!({"session_id": "s-1"}))
             .await;
-        if life < KILLS {
+        if life < KILLS && open.len() < MOST_OPEN {
+            made += CALLS_PER_LIFE;
             open.extend((0..CALLS_PER_LIFE).map(|at| format!("c-{life}-{at}")));
         }
         for id in &open {
@@ -92,7 +97,7 @@ async fn no_call_runs_twice_and_each_is_answered_alike_however_often_the_daemon_
             _ => panic!("{id}: {answer:#}"),
         }
     }
-    assert_eq!(answers.len(), KILLS as usize * CALLS_PER_LIFE);
+    assert_eq!(answers.len(), made);
     println!(
         "{} calls, {unknown} unknown, {again} answered again, in {:?}",
         answers.len(),
