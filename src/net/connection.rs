@@ -282,20 +282,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
 
     async fn feed_fragments(
         &mut self,
-        fragments: Fragments,
+        mut fragments: Fragments,
         interval: Duration,
     ) -> Result<(), End> {
-        let mut left = Some(fragments);
-        while let Some(fragments) = &mut left
-            && let Some(fragment) = fragments.next()
-        {
+        while let Some(fragment) = fragments.next() {
             let is_last = fragment.is_last;
             self.feed(frame(fragment), interval).await?;
-            if !is_last {
-                // That one waits for room, and as many as then find room go along.
-                self.flush(interval).await?;
-                left = left.and_then(|left| self.connection.outbox().go_on(left));
+            if is_last {
+                break;
             }
+            // That one waits for room, and as many as then find room go along.
+            self.flush(interval).await?;
+            let Some(left) = self.connection.outbox().go_on(fragments) else {
+                break;
+            };
+            fragments = left;
         }
         Ok(())
     }
