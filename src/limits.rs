@@ -63,7 +63,7 @@ pub struct Limits {
     pub journal_slack_bytes: u64,
     /// A journal that could not be written anew is given up at this length.
     pub journal_most_bytes: u64,
-    /// Acknowledgements that wait to be written; above it they are not kept, and after a restart those results come again.
+    /// Acknowledgements that wait to be written, which the next record takes along or 5 ms end; above it they are not kept, and after a restart those results come again.
     pub journal_queue: usize,
     /// Results kept for the whole daemon, in bytes (protocol section 7).
     pub result_memory_bytes: usize,

@@ -7,9 +7,11 @@
 //! Where the file cannot be had or fails, the journal goes on in memory: nothing is kept, and everybody is told.
 //!
 //! `record` spells a record, `file` holds them, `replay` says what they come to; `session` is what calls write to,
-//! `worker` writes what may not wait, and writes the file anew where it has grown.
+//! `notes` holds what nobody waits for, `worker` writes that where nothing takes it along, and writes the file anew where it
+//! has grown.
 
 mod file;
+mod notes;
 mod open;
 mod record;
 mod replay;
@@ -33,6 +35,7 @@ use crate::limits::Limits;
 use crate::metrics::JournalCounts;
 use crate::wire::{SessionId, ToolCallId};
 use file::Appended;
+use notes::Notes;
 use record::Record;
 use worker::Job;
 
@@ -51,7 +54,8 @@ struct Inner {
     lost: watch::Sender<Option<String>>,
     /// Where records go; none where nothing is kept.
     file: Mutex<Option<Appended>>,
-    /// To the thread that writes what may not wait; none where nothing is kept.
+    notes: Notes,
+    /// To the thread that does what may not be waited for; none where nothing is kept.
     jobs: Option<SyncSender<Job>>,
     /// Whether that thread has been asked to write the file anew.
     renewing: AtomicBool,
@@ -117,6 +121,7 @@ impl Journal {
             directory: PathBuf::new(),
             lost: watch::Sender::new(Some(reason.into())),
             file: Mutex::new(None),
+            notes: Notes::default(),
             jobs: None,
             renewing: AtomicBool::new(false),
             next_session: AtomicU64::new(1),
@@ -192,13 +197,24 @@ impl Inner {
 
     /// Appends one record.
     fn append(&self, record: &Record<'_>) {
-        let mut frame = Vec::new();
-        record.frame(&mut frame);
-        self.append_frames(&frame);
+        let mut frames = self.notes.take();
+        record.frame(&mut frames);
+        self.append_frames(&frames);
+    }
+
+    /// Notes a record that nobody waits for. Never waits itself; where too many wait already it is not kept.
+    fn note(&self, record: &Record<'_>) {
+        let Some(jobs) = &self.jobs else { return };
+        if self.notes.add(record, self.limits.journal_queue) && jobs.try_send(Job::Watch).is_err() {
+            self.notes.unwatch();
+        }
     }
 
     /// Appends records by one write. Where that fails, nothing is kept any more.
     fn append_frames(&self, frames: &[u8]) {
+        if frames.is_empty() {
+            return;
+        }
         let mut guard = self.file();
         let Some(file) = guard.as_mut() else { return };
         let done = file.append(frames);

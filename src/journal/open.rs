@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::file::{self, Appended};
+use super::notes::Notes;
 use super::replay::{SessionState, State};
 use super::session::SessionJournal;
 use super::{Inner, Journal, Recovered, RecoveredCall, RecoveredSession, now_ms, worker};
@@ -68,6 +69,7 @@ fn open(
         directory: directory.to_owned(),
         lost: watch::Sender::new(None),
         file: Mutex::new(Some(appended)),
+        notes: Notes::default(),
         jobs: Some(sender),
         renewing: AtomicBool::new(false),
         next_session: AtomicU64::new(state.next_session),

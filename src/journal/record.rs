@@ -10,6 +10,9 @@ pub(super) const FRAME_BYTES: usize = 8;
 /// No record is longer: a result within its bound, ids and a path of the longest form take less.
 pub(super) const MOST_BYTES: usize = 256 * 1024;
 
+/// What a record takes beside its result.
+const USUAL_BYTES: usize = 128;
+
 /// A change of state. Sessions are named by numbers that are never used again, so that a late record of a closed one
 /// does not fall to another of the same id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +64,8 @@ impl<'a> Record<'a> {
     /// Appends the record with its frame.
     pub(super) fn frame(&self, out: &mut Vec<u8>) {
         let start = out.len();
+        // Grown by each part, it would be copied three times.
+        out.reserve(FRAME_BYTES + USUAL_BYTES + self.result().map_or(0, <[u8]>::len));
         out.extend([0; FRAME_BYTES]);
         self.spell(out);
         let payload = out.get(start + FRAME_BYTES..).unwrap_or_default();

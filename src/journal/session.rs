@@ -5,7 +5,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::record::Record;
-use super::worker::Job;
 use super::{Digest, Journal, SessionFacts, now_ms};
 use crate::wire::ToolCallId;
 
@@ -82,21 +81,21 @@ impl SessionJournal {
     /// Notes that a harness has the result of a call. Never waits; where too much waits already it is not kept, and
     /// after a restart the result comes again.
     pub fn delivered(&self, call: &ToolCallId) {
-        self.0
-            .journal
-            .0
-            .job(Job::Delivered(self.clone(), call.clone()));
+        let (session, call) = (self.0.number, call.as_str());
+        // Not held against the end of the session: what comes late says nothing to a reader.
+        self.0.journal.0.note(&Record::Delivered { session, call });
     }
 
     /// Notes a further resume token. Never waits.
-    pub fn token(&self, token: Digest) {
+    pub fn token(&self, digest: Digest) {
         let mut written = self.written();
         if let Written::No(tokens) = &mut *written {
-            tokens.push(token);
+            tokens.push(digest);
             return;
         }
         drop(written);
-        self.0.journal.0.job(Job::Token(self.clone(), token));
+        let session = self.0.number;
+        self.0.journal.0.note(&Record::Token { session, digest });
     }
 
     /// Notes that the session has ended, with all its calls.
@@ -111,42 +110,19 @@ impl SessionJournal {
     /// Writes the session's own record unless it is there.
     pub(super) fn open(&self) {
         let mut written = self.written();
-        let mut frames = Vec::new();
-        if self.open_into(&mut written, &mut frames) && !frames.is_empty() {
-            self.0.journal.0.append_frames(&frames);
-        }
-    }
-
-    /// Spells that a call was delivered.
-    pub(super) fn delivered_into(&self, call: &ToolCallId, frames: &mut Vec<u8>) {
-        self.frame_if_open(frames, |session| Record::Delivered {
-            session,
-            call: call.as_str(),
-        });
-    }
-
-    /// Spells a further token.
-    pub(super) fn token_into(&self, digest: Digest, frames: &mut Vec<u8>) {
-        self.frame_if_open(frames, |session| Record::Token { session, digest });
-    }
-
-    fn frame_if_open<'r>(&self, frames: &mut Vec<u8>, record: impl FnOnce(u64) -> Record<'r>) {
-        let written = self.written();
-        let is_open = matches!(*written, Written::Yes);
-        drop(written);
-        if is_open {
-            record(self.0.number).frame(frames);
-        }
+        let mut frames = self.0.journal.0.notes.take();
+        self.open_into(&mut written, &mut frames);
+        self.0.journal.0.append_frames(&frames);
     }
 
     fn append<'r>(&self, record: impl FnOnce(u64) -> Record<'r>) {
         let mut written = self.written();
-        let mut frames = Vec::new();
+        let mut frames = self.0.journal.0.notes.take();
         if self.open_into(&mut written, &mut frames) {
             record(self.0.number).frame(&mut frames);
-            // The lock is held, so that no end of the session comes in between.
-            self.0.journal.0.append_frames(&frames);
         }
+        // The lock is held, so that no end of the session comes in between.
+        self.0.journal.0.append_frames(&frames);
     }
 
     /// Spells the session's own record unless it is there; returns whether the session is open.

@@ -1,76 +1,63 @@
-//! The thread that writes what nobody may wait for, and writes the file anew where it has grown.
+//! The thread that writes what nobody waits for, and writes the file anew where it has grown.
 //!
 //! Calls go on meanwhile: they are held up only for the last step, which copies what came since the last look.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
 
 use super::file::{self, Appended};
 use super::session::SessionJournal;
-use super::{Digest, Inner, now_ms};
-use crate::wire::ToolCallId;
+use super::{Inner, now_ms};
 
 /// Something for the thread to do.
 #[derive(Debug)]
 pub(super) enum Job {
     /// Write the record of a session.
     Open(SessionJournal),
-    /// Write that a call was delivered.
-    Delivered(SessionJournal, ToolCallId),
-    /// Write a token.
-    Token(SessionJournal, Digest),
+    /// Look after what was noted without waiting.
+    Watch,
     /// Write the file anew.
     Renew,
     /// Say when everything before this is done.
     Flush(SyncSender<()>),
 }
 
-/// How long deliveries are gathered before they are written.
+/// How long what was noted waits for somebody to take it along.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Jobs taken at one time; their records are one write.
-const BATCH: usize = 256;
-
 /// Does what comes until the journal has ended.
-#[expect(clippy::disallowed_methods, reason = "the thread is its own")]
 pub(super) fn run(journal: &Weak<Inner>, jobs: &Receiver<Job>) {
-    let mut busy = false;
-    while let Ok(job) = jobs.recv() {
-        if matches!(job, Job::Delivered(..)) && !busy {
-            // Nobody waits for these, and waking this thread for each would cost the next call its turn.
-            std::thread::sleep(GATHER);
-        }
+    let mut look_at = None;
+    loop {
+        let job = match look_at {
+            Some(at) => jobs.recv_timeout(Instant::saturating_duration_since(&at, Instant::now())),
+            None => jobs.recv().map_err(RecvTimeoutError::from),
+        };
         let Some(inner) = journal.upgrade() else {
             return;
         };
-        let mut frames = Vec::new();
-        let mut ends = Vec::new();
-        let mut renew = false;
-        let mut taken = 0;
-        for job in std::iter::once(job).chain(jobs.try_iter().take(BATCH)) {
-            taken += 1;
-            match job {
-                Job::Open(session) => session.open(),
-                Job::Delivered(session, call) => session.delivered_into(&call, &mut frames),
-                Job::Token(session, digest) => session.token_into(digest, &mut frames),
-                Job::Renew => renew = true,
-                Job::Flush(end) => ends.push(end),
+        let soon = || Some(Instant::now() + GATHER);
+        match job {
+            Ok(Job::Open(session)) => session.open(),
+            Ok(Job::Watch) => look_at = soon(),
+            Ok(Job::Renew) => {
+                renew_file(&inner);
+                inner.renewing.store(false, Ordering::Release);
             }
-        }
-        busy = taken > BATCH;
-        if !frames.is_empty() {
-            inner.append_frames(&frames);
-        }
-        if renew {
-            renew_file(&inner);
-            inner.renewing.store(false, Ordering::Release);
-        }
-        for end in ends {
-            if end.send(()).is_err() {
-                tracing::debug!("nobody waits for the journal any more");
+            Ok(Job::Flush(done)) => {
+                inner.append_frames(&inner.notes.take());
+                if done.send(()).is_err() {
+                    tracing::debug!("nobody waits for the journal any more");
+                }
             }
+            Err(RecvTimeoutError::Timeout) => {
+                let noted = inner.notes.look();
+                look_at = noted.as_ref().and_then(|_| soon());
+                inner.append_frames(&noted.unwrap_or_default());
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
