@@ -46,21 +46,14 @@ pub fn decode_to_harness(text: &str) -> Result<ToHarness, String> {
     decode_message(text).map_err(|(_, message)| message)
 }
 
-fn decode_message<M: Message>(text: &str) -> Result<M, (ErrorCode, String)> {
-    let malformed = |message: String| (ErrorCode::Malformed, message);
-    let Strict(value) = serde_json::from_str(text)
-        .map_err(|error| malformed(format!("the message is not valid JSON: {error}")))?;
-    let Value::Object(mut envelope) = value else {
-        return Err(malformed(
-            "a message is a JSON object with `method` and `params`".to_owned(),
-        ));
-    };
-    let method = match envelope.remove("method") {
-        Some(Value::String(method)) => method,
-        Some(_) => return Err(malformed("`method` must be a text".to_owned())),
-        None => return Err(malformed("the message has no `method`".to_owned())),
-    };
-    let params = envelope.remove("params").unwrap_or(Value::Null);
+type Fault = (ErrorCode, String);
+
+fn malformed(message: impl Into<String>) -> Fault {
+    (ErrorCode::Malformed, message.into())
+}
+
+fn decode_message<M: Message>(text: &str) -> Result<M, Fault> {
+    let (method, params) = take_apart(text)?;
     let is_object = params.is_object();
     match M::from_params(&method, params) {
         // Asked first: a struct would also be taken from an array.
@@ -69,7 +62,9 @@ fn decode_message<M: Message>(text: &str) -> Result<M, (ErrorCode, String)> {
         ))),
         Some(Ok(message)) => Ok(message),
         Some(Err(error)) => {
-            let what = describe(&error);
+            let (_, params) = take_apart(text)?;
+            let fault = M::fault(&method, params);
+            let what = fault.map_or_else(|| error.to_string(), |fault| describe(&fault));
             // Without its ids a message cannot be answered in their name, so that is a fault of the frame.
             let code = if what.contains("session_id`") || what.contains("tool_call_id`") {
                 ErrorCode::Malformed
@@ -86,6 +81,24 @@ fn decode_message<M: Message>(text: &str) -> Result<M, (ErrorCode, String)> {
             ),
         )),
     }
+}
+
+/// Takes method and `params` out of a message.
+fn take_apart(text: &str) -> Result<(String, Value), Fault> {
+    let Strict(value) = serde_json::from_str(text)
+        .map_err(|error| malformed(format!("the message is not valid JSON: {error}")))?;
+    let Value::Object(mut envelope) = value else {
+        return Err(malformed(
+            "a message is a JSON object with `method` and `params`",
+        ));
+    };
+    let method = match envelope.remove("method") {
+        Some(Value::String(method)) => method,
+        Some(_) => return Err(malformed("`method` must be a text")),
+        None => return Err(malformed("the message has no `method`")),
+    };
+    let params = envelope.remove("params").unwrap_or(Value::Null);
+    Ok((method, params))
 }
 
 /// Decides how a message that failed to decode is answered.
