@@ -118,19 +118,17 @@ pub(super) enum SpawnError {
 ///
 /// For that moment this process stands where the program is to start: it is the directory that was opened, whatever has become of its
 /// name, and looking one up by its descriptor takes the child a hundredth of a millisecond.
-pub(super) fn spawn(launch: &Launch<'_>, tag: Tag) -> Result<Spawned, SpawnError> {
+pub(super) fn spawn(launch: Launch<'_>, tag: Tag) -> Result<Spawned, SpawnError> {
     let mut awaited = awaited();
     let home = HOME.as_ref();
-    // Where descriptors are scarce, the handle of what has begun has its place.
-    let place = launch.directory.try_clone_to_owned();
-    let place = place.map_err(SpawnError::NotStarted)?;
     fchdir(launch.directory).map_err(|error| SpawnError::NotStarted(error.into()))?;
-    let started = start_marked(launch, tag);
+    let started = start_marked(&launch, tag);
     if let Err(error) = home.map_err(|error| *error).and_then(fchdir) {
         tracing::debug!(%error, "this process stands where it has started a command");
     }
     let pid = started.map_err(SpawnError::NotStarted)?;
-    drop(place);
+    // Where descriptors are scarce, the handle of what has begun takes this one's place.
+    drop(launch.stdin);
     match watch(pid) {
         Ok(pidfd) => {
             awaited.insert(pid);

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
@@ -23,8 +23,10 @@ pub(super) struct Launch<'l> {
     pub(super) env: &'l [Cow<'l, CStr>],
     /// Where it starts.
     pub(super) directory: BorrowedFd<'l>,
-    /// Its stdin, stdout and stderr. It gets no other descriptor, since all of this process's are closed on `exec`.
-    pub(super) streams: [BorrowedFd<'l>; 3],
+    /// Its stdin, this process's copy of which is closed when it has started.
+    pub(super) stdin: OwnedFd,
+    /// Its stdout and stderr. It gets no other descriptor, since all of this process's are closed on `exec`.
+    pub(super) outputs: [BorrowedFd<'l>; 2],
 }
 
 impl Launch<'_> {
@@ -32,7 +34,8 @@ impl Launch<'_> {
     /// the background: a shell cannot trap one that was ignored when it began.
     pub(super) fn start(&self) -> io::Result<u32> {
         let mut actions = PosixSpawnFileActions::init()?;
-        for (number, stream) in (0..).zip(&self.streams) {
+        let [stdout, stderr] = self.outputs;
+        for (number, stream) in (0..).zip([self.stdin.as_fd(), stdout, stderr]) {
             actions.add_dup2(stream.as_raw_fd(), number)?;
         }
         let mut attributes = PosixSpawnAttr::init()?;

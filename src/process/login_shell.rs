@@ -110,9 +110,10 @@ fn start(
         args: &[c"bash", c"-l", c"-c", SCRIPT, c"bash", &mark, &printer],
         env: &env.under(&none)?,
         directory: directory.as_fd(),
-        streams: [stdin.as_fd(), stdout, stderr.as_fd()],
+        stdin,
+        outputs: [stdout, stderr.as_fd()],
     };
-    children::spawn(&launch, tag).map_err(io::Error::other)
+    children::spawn(launch, tag).map_err(io::Error::other)
 }
 
 /// Reads until the environment has come whole; a background process of a start-up file may hold the pipe longer.

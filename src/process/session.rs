@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, NulError, OsString};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::pin::Pin;
@@ -269,9 +269,10 @@ impl Inner {
             args: &[&called, c"-c", c"--", &command, c"bash"],
             env: &env,
             directory: spec.cwd.as_fd(),
-            streams: [&stdin, &writing.stdout, &writing.stderr].map(OwnedFd::as_fd),
+            stdin,
+            outputs: [writing.stdout.as_fd(), writing.stderr.as_fd()],
         };
-        children::spawn(&launch, tag)
+        children::spawn(launch, tag)
     }
 
     fn left(&self) -> MutexGuard<'_, Vec<(Tree, usize)>> {
