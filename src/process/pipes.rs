@@ -6,6 +6,7 @@
 
 use std::future::pending;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
@@ -40,6 +41,8 @@ pub(super) struct WritingEnds {
 #[derive(Debug)]
 struct ReadingEnd {
     pipe: pipe::Receiver,
+    /// Whether a first read has filled its room: most commands say little, and it is the room for much that costs.
+    much: bool,
     closed: bool,
 }
 
@@ -109,8 +112,8 @@ pub(super) fn one_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
 
 impl ReadingEnd {
     fn new(pipe: pipe::Receiver) -> Self {
-        let closed = false;
-        Self { pipe, closed }
+        let (much, closed) = (false, false);
+        Self { pipe, much, closed }
     }
 
     async fn readable(&self) -> io::Result<()> {
@@ -125,14 +128,21 @@ impl ReadingEnd {
         if self.closed {
             return false;
         }
-        // Most commands say little: the room for much comes once the room for little was filled.
-        let filled = !buffer.is_empty() && buffer.len() == buffer.capacity();
-        let room = if filled { chunk } else { FIRST_READ };
         buffer.clear();
-        buffer.reserve_exact(room);
-        let mut look = || Ok(rustix::io::read(&self.pipe, spare_capacity(buffer))?);
+        let mut little = [const { MaybeUninit::uninit() }; FIRST_READ];
+        let much = self.much;
+        let mut look = || {
+            if much {
+                buffer.reserve_exact(chunk);
+                return Ok(rustix::io::read(&self.pipe, spare_capacity(buffer))?);
+            }
+            let (read, _) = rustix::io::read(&self.pipe, &mut little)?;
+            buffer.extend_from_slice(read);
+            Ok(read.len())
+        };
         // What has just come is there before the runtime has heard of it.
         let got = self.pipe.try_io(&mut look).or_else(|_| look());
+        self.much |= matches!(got, Ok(FIRST_READ));
         match got {
             Ok(got) if got > 0 => true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
