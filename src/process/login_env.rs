@@ -2,14 +2,14 @@
 //!
 //! It must never capture twice for the same start-up files, nor make a command fail for want of a capture.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -40,12 +40,12 @@ pub(super) struct LoginEnv {
 struct Cached {
     /// Counts the captures; a late one must not take the place of a newer.
     turn: u64,
-    watched: Vec<(PathBuf, Option<Stamp>)>,
+    watched: Vec<(CString, Option<Stamp>)>,
     login: Arc<Login>,
 }
 
 /// What changes when a file is changed: device, number, size, time of change in seconds and nanoseconds.
-type Stamp = (u64, u64, u64, i64, i64);
+type Stamp = ((u32, u32), u64, u64, i64, u32);
 
 impl LoginEnv {
     pub(super) fn new(base: Env, given_path: Option<OsString>, limits: Arc<Limits>) -> Self {
@@ -146,7 +146,7 @@ impl LoginEnv {
         same.then(|| Arc::clone(&cached.login))
     }
 
-    fn startup_files(&self) -> Vec<(PathBuf, Option<Stamp>)> {
+    fn startup_files(&self) -> Vec<(CString, Option<Stamp>)> {
         let mut files: Vec<PathBuf> = ["/etc/profile", "/etc/profile.d", "/etc/bash.bashrc"]
             .map(PathBuf::from)
             .into();
@@ -157,10 +157,11 @@ impl LoginEnv {
         let parts = std::fs::read_dir("/etc/profile.d").into_iter().flatten();
         files.extend(parts.filter_map(Result::ok).map(|part| part.path()));
         let stamped = |path: PathBuf| {
+            let path = CString::new(path.into_os_string().into_vec()).ok()?;
             let stamp = stamp(&path);
-            (path, stamp)
+            Some((path, stamp))
         };
-        files.into_iter().map(stamped).collect()
+        files.into_iter().filter_map(stamped).collect()
     }
 
     pub(super) async fn capture(&self, shell: &Path) -> io::Result<Login> {
@@ -182,14 +183,15 @@ impl LoginEnv {
     }
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
-    let meta = std::fs::metadata(path).ok()?;
+fn stamp(path: &CStr) -> Option<Stamp> {
+    let asked = StatxFlags::INO | StatxFlags::SIZE | StatxFlags::CTIME;
+    let now = statx(CWD, path, AtFlags::empty(), asked).ok()?;
     Some((
-        meta.dev(),
-        meta.ino(),
-        meta.size(),
-        meta.ctime(),
-        meta.ctime_nsec(),
+        (now.stx_dev_major, now.stx_dev_minor),
+        now.stx_ino,
+        now.stx_size,
+        now.stx_ctime.tv_sec,
+        now.stx_ctime.tv_nsec,
     ))
 }
 
