@@ -27,8 +27,8 @@
 //! - `wire`: what crosses the socket, as types.
 //! - `harness`: a small client.
 //! - `state`: the state directory and keys. `secret`: random tokens and their comparison.
-//! - `stop`, `progress`, `shutdown`, `telemetry`, `metrics`, `health`: leaves that anybody may use: why a call ends early,
-//!   what it tells meanwhile, the process's signals, logs, counters, whether calls can be taken.
+//! - `stop`, `progress`, `near`, `shutdown`, `telemetry`, `metrics`, `health`: leaves that anybody may use: why a call ends early,
+//!   what it tells meanwhile, the thread that it may begin on, the process's signals, logs, counters, whether calls can be taken.
 //!
 //! # One call
 //! `net/connection` reads a frame, `wire/codec` types it, `dispatch/receive` routes it, `dispatch/admit` reserves its
@@ -53,6 +53,7 @@ pub mod health;
 pub mod journal;
 pub mod limits;
 pub mod metrics;
+pub mod near;
 pub mod net;
 pub mod process;
 pub mod progress;

@@ -153,6 +153,9 @@ pub struct Limits {
     /// Largest file in memory that `read` takes between two messages of a connection, on the thread of all connections: some
     /// 50 µs.
     pub read_glance_bytes: u64,
+    /// How long a command that finds nothing else running is watched on the thread of all connections, which is asked for its
+    /// start and what it says until then. The quickest take one or two milliseconds; longer ones do not gain by it.
+    pub brief_command: Duration,
     /// Largest UTF-16 file that `read` decodes; it has to be taken whole.
     pub read_utf16_bytes: usize,
     /// Largest file that `edit` takes into memory, and largest that it makes.
@@ -287,6 +290,7 @@ impl Default for Limits {
             read_digest_bytes: 256 * KIB,
             read_inline_bytes: MIB as u64,
             read_glance_bytes: 64 * KIB as u64,
+            brief_command: Duration::from_millis(5),
             read_utf16_bytes: 16 * MIB,
             edit_bytes: 256 * MIB as u64,
             edit_replacements: 1_000_000,

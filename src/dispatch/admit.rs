@@ -86,11 +86,7 @@ impl Connection {
             journal: session.journal.clone(),
             digest,
         };
-        let work = Work {
-            workspace: session.workspace.clone(),
-            processes: session.processes.clone(),
-            max_result_bytes: self.peer.terms().max_message_bytes,
-        };
+        let mut work = Work::of(session, &self.peer);
         if state
             .early_cancels
             .take(&call.session_id, &call.tool_call_id, received)
@@ -102,12 +98,14 @@ impl Connection {
         let deadline = deadline(call.deadline_ms, received);
         let ticket = Ticket::new(hub.clone(), &call, stop, slot, received, note);
         let token = tracker.token();
-        let short = ticket.is_short();
+        let pace = ticket.pace();
+        work.near = self.near(pace);
+        let near = work.near.clone();
         let run = async move {
             ticket.run(call, work, &offer, deadline).await;
             drop(token);
         };
-        self.start(run, short);
+        self.start(run, pace, near);
     }
 }
 

@@ -41,7 +41,7 @@ use tokio_util::task::TaskTracker;
 pub use capabilities::{Facts, ToolPolicy, offer};
 pub use observe::Amounts;
 pub use outbox::{CloseFrame, Outbox, Outgoing, Receipt, Shortcut};
-pub use toolbox::{BuiltIn, Run, Tool, ToolInput, Toolbox};
+pub use toolbox::{BuiltIn, Pace, Run, Tool, ToolInput, Toolbox};
 
 use crate::health::Health;
 use crate::journal::{Journal, Recovered};

@@ -8,13 +8,15 @@ use std::task::Poll;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
-use super::Hub;
 use super::answer::Answer;
 use super::call_progress::{CallProgress, ProgressEnd};
 use super::observe::Ended;
 use super::registry::Digest;
-use super::toolbox::{Tool, ToolInput};
+use super::session::Session;
+use super::toolbox::{Pace, Tool, ToolInput};
+use super::{Hub, Peer};
 use crate::journal::SessionJournal;
+use crate::near::Near;
 use crate::process::SessionProcesses;
 use crate::progress::Progress;
 use crate::stop::{Stop, StopCause};
@@ -29,6 +31,20 @@ pub(super) struct Work {
     pub(super) workspace: Workspace,
     pub(super) processes: SessionProcesses,
     pub(super) max_result_bytes: usize,
+    /// The connection's thread, where the call begins there.
+    pub(super) near: Option<Near>,
+}
+
+impl Work {
+    /// Borrows from a session for a call that came over a connection.
+    pub(super) fn of(session: &Session, peer: &Peer) -> Self {
+        Self {
+            workspace: session.workspace.clone(),
+            processes: session.processes.clone(),
+            max_result_bytes: peer.terms().max_message_bytes,
+            near: None,
+        }
+    }
 }
 
 /// When a call must have ended.
@@ -88,10 +104,10 @@ impl Ticket {
         }
     }
 
-    /// Whether the first step of the call may be taken between two messages.
-    pub(super) fn is_short(&self) -> bool {
+    /// Returns how long the call may take of its connection's own time.
+    pub(super) fn pace(&self) -> Pace {
         let toolbox = &self.hub.0.rooms.toolbox;
-        self.tool.is_some_and(|tool| toolbox.is_short(tool))
+        self.tool.map_or(Pace::Long, |tool| toolbox.pace(tool))
     }
 
     /// Runs the call and answers it.
@@ -132,10 +148,11 @@ impl Ticket {
             progress: Progress::new(Arc::new(sink)),
             limits: Arc::clone(&self.hub.0.limits),
             max_result_bytes: work.max_result_bytes,
+            near: work.near,
         };
         let mut tool = self.hub.0.rooms.toolbox.run(ctx, input);
         // Where a first step that changes nothing is the last one, the end says all that the beginning would, by one write less.
-        if self.is_short()
+        if self.pace() == Pace::AtAGlance
             && let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(tool.as_mut().poll(cx))).await
         {
             return output;

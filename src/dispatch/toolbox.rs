@@ -150,11 +150,22 @@ pub trait Toolbox: fmt::Debug + Send + Sync {
     /// Runs one tool; nothing is done before the future is polled.
     fn run(&self, ctx: Ctx, input: ToolInput) -> Run;
 
-    /// Whether the first step of a tool's run takes some ten microseconds, waits for nothing and changes nothing, so that it may be
-    /// taken between two messages of a connection, and before the call is noted as begun.
-    fn is_short(&self, _tool: Tool) -> bool {
-        false
+    /// Returns how long a tool's run may take of a connection's own time.
+    fn pace(&self, _tool: Tool) -> Pace {
+        Pace::Long
     }
+}
+
+/// How long a run may take of a connection's own time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Its first step takes some ten microseconds, waits for nothing and changes nothing, so that it may be taken between two
+    /// messages of a connection, and before the call is noted as begun.
+    AtAGlance,
+    /// It may be over after a moment of waiting, with little to do meanwhile.
+    MayBeBrief,
+    /// It takes none.
+    Long,
 }
 
 /// The tools of this executor.
@@ -176,7 +187,17 @@ impl Toolbox for BuiltIn {
         })
     }
 
-    fn is_short(&self, tool: Tool) -> bool {
-        tool == Tool::Read
+    fn pace(&self, tool: Tool) -> Pace {
+        match tool {
+            Tool::Read => Pace::AtAGlance,
+            Tool::Bash => Pace::MayBeBrief,
+            Tool::Write
+            | Tool::Edit
+            | Tool::Glob
+            | Tool::Grep
+            | Tool::ListFiles
+            | Tool::ComputerObserve
+            | Tool::ComputerAction => Pace::Long,
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! One thread for all connections.
 //!
-//! Calls run on other threads, but for what is done at a glance. However many of those are busy, the kernel gives this one
-//! its turn, so that pings, cancels and refusals do not wait for anybody's work.
+//! Calls run on other threads, but for what is done at a glance and the first moment of a command that finds nothing else
+//! running. However many of those are busy, the kernel gives this one its turn, so that pings, cancels and refusals do not wait
+//! for anybody's work.
 
 use std::io;
 use std::net::TcpListener;

@@ -3,6 +3,7 @@
 //! It must never stop reading for a reader of its own: only the disk throttles, and only while it is being written to.
 
 use std::future::pending;
+use std::io;
 use std::sync::Arc;
 
 use super::capture::Capture;
@@ -49,6 +50,12 @@ impl Output {
             workspace,
             limits,
         }
+    }
+
+    /// Has the current runtime watch the pipes from now on.
+    pub(super) fn go_along(self) -> io::Result<Self> {
+        let pipes = self.pipes.go_along()?;
+        Ok(Self { pipes, ..self })
     }
 
     /// Returns whether every writer has closed the pipes.

@@ -15,6 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::net::unix::pipe;
 
 use super::children;
+use crate::near::Near;
 use crate::wire::OutputStream;
 
 /// Commands whose writing ends are kept, at two descriptors each.
@@ -54,7 +55,8 @@ impl WritingEnds {
 }
 
 impl Pipes {
-    pub(super) fn open() -> io::Result<(Self, WritingEnds)> {
+    pub(super) fn open(near: Option<&Near>) -> io::Result<(Self, WritingEnds)> {
+        let _watcher = near.map(Near::watches);
         let (out, stdout) = one_pipe()?;
         let (err, stderr) = one_pipe()?;
         let pipes = Self {
@@ -62,6 +64,33 @@ impl Pipes {
             stderr: ReadingEnd::new(err),
         };
         Ok((pipes, WritingEnds { stdout, stderr }))
+    }
+
+    /// Has the current runtime watch them from now on.
+    pub(super) fn go_along(self) -> io::Result<Self> {
+        Ok(Self {
+            stdout: self.stdout.go_along()?,
+            stderr: self.stderr.go_along()?,
+        })
+    }
+
+    /// Closes them where nobody writes to them but through `writing`; where somebody does, returns them with the current runtime
+    /// watching.
+    pub(super) fn close(self, writing: Option<WritingEnds>) -> io::Result<Option<Self>> {
+        // No longer watched when the writing ends go: that would wake the watcher.
+        let [out, err] = [self.stdout, self.stderr].map(|end| end.pipe.into_nonblocking_fd());
+        let (out, err) = (out?, err?);
+        if let Some(writing) = writing {
+            writing.release();
+        }
+        if at_end(&out) && at_end(&err) {
+            return Ok(None);
+        }
+        let watched = |end| pipe::Receiver::from_owned_fd_unchecked(end).map(ReadingEnd::new);
+        Ok(Some(Self {
+            stdout: watched(out)?,
+            stderr: watched(err)?,
+        }))
     }
 
     /// Returns whether every writer has closed them.
@@ -110,10 +139,25 @@ pub(super) fn one_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
     Ok((pipe::Receiver::from_owned_fd_unchecked(reading)?, writing))
 }
 
+/// Has the current runtime watch what another one has watched.
+pub(super) fn go_along(watched: pipe::Receiver) -> io::Result<pipe::Receiver> {
+    pipe::Receiver::from_owned_fd_unchecked(watched.into_nonblocking_fd()?)
+}
+
+/// Returns whether a pipe has come to its end; bytes that come so late are nobody's.
+fn at_end(pipe: &OwnedFd) -> bool {
+    matches!(rustix::io::read(pipe, &mut [0; FIRST_READ]), Ok(0))
+}
+
 impl ReadingEnd {
     fn new(pipe: pipe::Receiver) -> Self {
         let (much, closed) = (false, false);
         Self { pipe, much, closed }
+    }
+
+    fn go_along(self) -> io::Result<Self> {
+        let pipe = go_along(self.pipe)?;
+        Ok(Self { pipe, ..self })
     }
 
     async fn readable(&self) -> io::Result<()> {

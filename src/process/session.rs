@@ -27,6 +27,7 @@ use super::supervise::{Finished, Surroundings, end, supervise};
 use super::tree::Tree;
 use super::{Shared, children};
 use crate::limits::Limits;
+use crate::near::Near;
 use crate::progress::Progress;
 use crate::stop::{Stop, StopCause};
 use crate::workspace::Workspace;
@@ -61,6 +62,8 @@ pub(crate) struct Call {
     pub(crate) progress: Progress,
     /// The bounds.
     pub(crate) limits: Arc<Limits>,
+    /// Watches the command as long as it may be a brief one.
+    pub(crate) near: Option<Near>,
 }
 
 /// Why a command was not started.
@@ -193,7 +196,7 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
     if links == 0 {
         return Err(RunError::Deleted);
     }
-    let (pipes, writing) = Pipes::open().map_err(RunError::NotStarted)?;
+    let (pipes, writing) = Pipes::open(call.near.as_ref()).map_err(RunError::NotStarted)?;
     let tag = Tag::new();
     let spawned = inner
         .start(shell, &spec, &login, &writing, tag)
@@ -205,6 +208,7 @@ async fn run(inner: Arc<Inner>, call: Call, spec: Spec) -> Result<Finished, RunE
         stop: call.stop,
         progress: call.progress,
         limits: call.limits,
+        near: call.near,
     };
     match supervise(spawned, (pipes, writing), tag, spec.timeout, around).await {
         Ok(finished) => {

@@ -5,16 +5,17 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::pin::pin;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::unix::pipe;
 use tokio::select;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::capture::Capture;
 use super::children::{self, Spawned, Tag};
+use super::leavings::Leaving;
 use super::output::Output;
 use super::pipes::{MOST_HELD, Pipes, WritingEnds};
 use super::session::Inner;
@@ -22,7 +23,9 @@ use super::spill::SpillReport;
 use super::table::{self, Entry};
 use super::tree::Tree;
 use super::usage;
+use super::watched::{Early, Watched};
 use crate::limits::Limits;
+use crate::near::Near;
 use crate::progress::Progress;
 use crate::stop::{Stop, StopCause};
 use crate::wire::{BackgroundProcess, EndCause};
@@ -62,11 +65,7 @@ pub(super) struct Surroundings {
     pub(super) stop: Stop,
     pub(super) progress: Progress,
     pub(super) limits: Arc<Limits>,
-}
-
-enum Early {
-    Stop(StopCause),
-    Timeout,
+    pub(super) near: Option<Near>,
 }
 
 /// What became of the processes of a call.
@@ -89,66 +88,54 @@ pub(super) async fn supervise(
     let limits = &around.limits;
     let started = Instant::now();
     let mut tree = Tree::new(tag, spawned.pid);
-    // The handle is no pipe, but it becomes readable like one.
-    let shell = pipe::Receiver::from_owned_fd_unchecked(spawned.pidfd)?;
-    let (progress, workspace) = (around.progress.clone(), around.workspace.clone());
-    let writing = (spawned.running <= MOST_HELD).then_some(writing);
-    let mut output = Output::new(pipes, progress, workspace, Arc::clone(limits));
-
-    let early = {
-        let mut timeout = pin!(sleep(timeout));
-        let mut stopped = pin!(around.stop.stopped());
-        let mut closing = pin!(around.session.closing.cancelled());
-        loop {
-            select! {
-                // Who ends the command comes before the output, which may never pause.
-                biased;
-                cause = &mut stopped => break Some(Early::Stop(cause)),
-                () = &mut closing => break Some(Early::Stop(StopCause::SessionClosed)),
-                () = &mut timeout => break Some(Early::Timeout),
-                _ = shell.readable() => break None,
-                () = output.step() => {}
-            }
-        }
-    };
+    let mut writing = (spawned.running <= MOST_HELD).then_some(writing);
+    let watched = Watched::new(spawned.pidfd, pipes, &around)?;
+    let (mut watched, early) = watched.until_the_end(timeout, &around).await?;
     let mut remains = Remains::default();
     if early.is_some() {
-        let ended = end(tree.with_shell(), Some(&mut output), limits).await?;
+        watched = watched.go_along()?;
+        let ended = end(tree.with_shell(), Some(&mut watched.output), limits).await?;
         tree = ended.0;
         remains.killed = ended.1;
         remains.survived = ended.2;
     }
-    if let Some(writing) = writing {
-        writing.release();
-    }
-    output.take_last();
-    drain(&mut output, limits).await;
+    watched.output.take_last();
     let usage = children::reap(spawned.pid)?;
     if usage.is_none() {
         children::abandon(spawned.pid);
     }
+    // Where it has left no process, nobody is there to say more.
+    let alone = early.is_none() && !children::may_have_adopted();
+    if !alone {
+        if let Some(writing) = writing.take() {
+            writing.release();
+        }
+        watched.output.take_last();
+        if !watched.output.closed() {
+            watched = watched.go_along()?;
+            drain(&mut watched.output, limits).await;
+        }
+    }
     let duration = started.elapsed();
+    let Watched { shell, output, .. } = watched;
     let (stdout, stderr, spill, pipes) = output.finish().await;
-    if early.is_none() {
+    if early.is_none() && !alone {
         remains = settle(tree, duration < SHORT_LIVED, &around).await?;
     }
-    if pipes.closed() {
-        // After the result, which is on its way once this task gives way.
-        drop(tokio::spawn(async move { drop((pipes, shell)) }));
+    let session = Arc::clone(&around.session);
+    if alone || pipes.closed() {
+        let leaving = Leaving {
+            session,
+            handle: shell,
+            pipes,
+            writing,
+        };
+        around.session.shared.leavings.put(leaving);
     } else {
-        around.session.discard(pipes);
+        session.discard(pipes);
     }
     let status = usage.as_ref().map(|usage| usage.status);
-    let (cause, stopped) = match early {
-        Some(Early::Stop(cause @ (StopCause::Cancelled | StopCause::SessionClosed))) => {
-            (EndCause::Cancelled, Some(cause))
-        }
-        Some(Early::Stop(StopCause::Deadline)) => (EndCause::Deadline, Some(StopCause::Deadline)),
-        Some(Early::Stop(StopCause::Shutdown)) => (EndCause::Shutdown, Some(StopCause::Shutdown)),
-        Some(Early::Timeout) => (EndCause::Timeout, None),
-        None if status.is_some_and(|status| status.code().is_none()) => (EndCause::Signalled, None),
-        None => (EndCause::Exited, None),
-    };
+    let (cause, stopped) = cause(early, status);
     Ok(Finished {
         exit_code: status.and_then(|status| status.code()),
         signal: status.and_then(|status| status.signal()),
@@ -168,6 +155,20 @@ pub(super) async fn supervise(
         background: remains.background,
         beyond_ceiling: remains.beyond_ceiling,
     })
+}
+
+/// Tells why a command ended, from what ended it early and its status.
+fn cause(early: Option<Early>, status: Option<ExitStatus>) -> (EndCause, Option<StopCause>) {
+    match early {
+        Some(Early::Stop(cause @ (StopCause::Cancelled | StopCause::SessionClosed))) => {
+            (EndCause::Cancelled, Some(cause))
+        }
+        Some(Early::Stop(StopCause::Deadline)) => (EndCause::Deadline, Some(StopCause::Deadline)),
+        Some(Early::Stop(StopCause::Shutdown)) => (EndCause::Shutdown, Some(StopCause::Shutdown)),
+        Some(Early::Timeout) => (EndCause::Timeout, None),
+        None if status.is_some_and(|status| status.code().is_none()) => (EndCause::Signalled, None),
+        None => (EndCause::Exited, None),
+    }
 }
 
 /// Reads to the end of the pipes, or until the time is over.

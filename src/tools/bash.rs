@@ -33,6 +33,7 @@ pub async fn bash(ctx: &Ctx, input: BashInput) -> ToolOutput {
         stop: ctx.stop.clone(),
         progress: ctx.progress.clone(),
         limits: ctx.limits.clone(),
+        near: ctx.near.clone(),
     };
     match ctx.processes.run(call, spec).await {
         Ok(finished) => output(ctx, &finished, asked, timeout),

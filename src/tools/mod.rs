@@ -27,6 +27,7 @@ pub use read::read;
 pub use write::write;
 
 use crate::limits::Limits;
+use crate::near::Near;
 use crate::process::SessionProcesses;
 use crate::progress::Progress;
 use crate::stop::{Stop, StopCause};
@@ -48,6 +49,8 @@ pub struct Ctx {
     pub limits: Arc<Limits>,
     /// The largest encoded result that the harness takes, in bytes.
     pub max_result_bytes: usize,
+    /// The connection's thread, where the call begins there.
+    pub near: Option<Near>,
 }
 
 /// What a tool comes to.

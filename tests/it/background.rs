@@ -1,6 +1,7 @@
 //! What a command leaves running: listed, bounded, drained, and ended with its session (protocol section 5.1).
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -134,6 +135,45 @@ async fn a_background_process_that_prints_is_neither_blocked_nor_gathered() {
         .unwrap();
     let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(kib < 64 * 1024, "the daemon took {kib} KiB");
+}
+
+#[tokio::test]
+async fn an_outsider_that_holds_a_pipe_delays_nothing_and_writes_on_until_the_session_ends() {
+    let server = start_server(&["--no-key"]);
+    let mut client = server.connect().await;
+    let command =
+        "echo $$ >pid.new; mv pid.new pid; until [ -e held ]; do sleep 0.01; done; echo said";
+    let id = client.send_call("bash", json!({"command": command})).await;
+    let until = Instant::now() + SOON;
+    let pid = loop {
+        if let Ok(pid) = std::fs::read_to_string(server.workspace().join("pid")) {
+            break pid;
+        }
+        assert!(Instant::now() < until, "the command does not begin");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let stdout = format!("/proc/{}/fd/1", pid.trim());
+    let mut held = std::fs::File::options().write(true).open(stdout).unwrap();
+    std::fs::write(server.workspace().join("held"), "").unwrap();
+    let reply = client.expect_result(&id).await;
+    assert_eq!(reply.check_done().data(), "said\nexit_code: 0");
+    assert_eq!(listed(&reply), BTreeSet::new());
+    // More than a pipe holds: somebody reads it.
+    let mut held = tokio::task::spawn_blocking(move || {
+        held.write_all(&vec![b'x'; 1 << 20]).unwrap();
+        held
+    })
+    .await
+    .unwrap();
+    close(&mut client).await;
+    let until = Instant::now() + SOON;
+    while held.write_all(b"x").is_ok() {
+        assert!(
+            Instant::now() < until,
+            "the pipe of a closed session is read"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]

@@ -63,3 +63,35 @@ async fn output_without_end_takes_bounded_memory_and_holds_up_nobody() {
     let peak = peak_kib(&server);
     assert!(peak < CEILING_KIB, "the daemon took {peak} KiB");
 }
+
+/// What a thread of the daemon has taken of a processor's time, in hundredths of a second (`proc_pid_stat(5)`).
+fn thread_time(server: &Server, name: &str) -> u64 {
+    let tasks = format!("/proc/{}/task", server.daemon().as_raw_nonzero());
+    let stats = std::fs::read_dir(tasks).unwrap().map(|task| {
+        let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+        let (head, rest) = stat.rsplit_once(") ").unwrap_or_default();
+        let of_it = head.split_once('(').is_some_and(|(_, own)| own == name);
+        let times = rest.split(' ').skip(11).take(2);
+        let sum = times.map(|time| time.parse::<u64>().unwrap()).sum::<u64>();
+        if of_it { sum } else { 0 }
+    });
+    stats.sum()
+}
+
+#[tokio::test]
+async fn a_lone_command_that_goes_on_leaves_the_thread_of_the_connections() {
+    let server = start_server(&["--no-key"]);
+    let mut client = server.connect().await;
+    client.check_alive().await;
+    let before = thread_time(&server, "connections");
+    // Much at one time, then something again and again.
+    let command = "head -c 200000000 /dev/zero; for ((i = 0; i < 40000; i++)); do echo; done";
+    let reply = client.bash(command).await;
+    assert_eq!(reply.check_done().details()["stdout_bytes"], 200_040_000);
+    let connections = thread_time(&server, "connections") - before;
+    let workers = thread_time(&server, "tokio-rt-worker");
+    assert!(
+        workers > 4 * connections,
+        "{workers} on the workers, {connections} on the thread of the connections"
+    );
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bma_executor::dispatch::{Run, Tool, ToolInput, Toolbox};
+use bma_executor::dispatch::{Pace, Run, Tool, ToolInput, Toolbox};
 use bma_executor::tools::Ctx;
 use serde_json::json;
 
@@ -394,7 +394,7 @@ async fn members_in_another_order_are_the_same_call() {
 #[derive(Debug)]
 struct Panics {
     /// Between two messages of the connection.
-    at_once: bool,
+    pace: Pace,
 }
 
 impl Toolbox for Panics {
@@ -406,15 +406,15 @@ impl Toolbox for Panics {
         }
     }
 
-    fn is_short(&self, _tool: Tool) -> bool {
-        self.at_once
+    fn pace(&self, _tool: Tool) -> Pace {
+        self.pace
     }
 }
 
 #[tokio::test]
 async fn a_panic_in_a_tool_is_an_internal_result_and_the_session_goes_on() {
-    for at_once in [false, true] {
-        check_panics(Panics { at_once }).await;
+    for pace in [Pace::Long, Pace::AtAGlance, Pace::MayBeBrief] {
+        check_panics(Panics { pace }).await;
     }
 }
 

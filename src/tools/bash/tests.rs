@@ -46,6 +46,7 @@ impl Scene {
             progress: Progress::silent(),
             limits,
             max_result_bytes: 1024 * 1024,
+            near: None,
         };
         Self {
             dir,

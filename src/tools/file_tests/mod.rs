@@ -41,6 +41,7 @@ pub(super) fn start_room_with(limits: Limits, confinement: Option<Confinement>) 
         progress: Progress::silent(),
         limits,
         max_result_bytes: 1024 * 1024,
+        near: None,
     };
     Room { outside, ctx }
 }

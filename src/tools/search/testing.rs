@@ -89,6 +89,7 @@ impl Scratch {
             progress: Progress::new(Arc::new(Listener(Arc::clone(&self.said)))),
             limits,
             max_result_bytes: 1024 * 1024,
+            near: None,
         }
     }
 
