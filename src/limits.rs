@@ -95,8 +95,8 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// Time that running calls get at shutdown before they are ended (protocol section 10).
     pub drain_timeout: Duration,
-    /// Time to write the last results at shutdown. With the defaults of drain and grace it ends the stop before the 5 s that
-    /// protocol section 10 allows.
+    /// Time to write the last results at shutdown. With the defaults of drain and grace it ends the stop well before the 5 s that
+    /// protocol section 10 allows, also on a busy machine.
     pub flush_timeout: Duration,
     /// Time between TERM and KILL (protocol section 5.1).
     pub kill_grace: Duration,
@@ -265,7 +265,7 @@ impl Default for Limits {
             established_after: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(2),
-            flush_timeout: Duration::from_millis(800),
+            flush_timeout: Duration::from_millis(600),
             kill_grace: Duration::from_secs(2),
             drain_grace: Duration::from_millis(100),
             kill_settle: Duration::from_secs(2),
