@@ -122,6 +122,24 @@ impl Output {
         }
     }
 
+    /// Takes all that the pipes hold, which nobody of the command's own writes to any more. However somebody else fills them, that
+    /// is no more than they can hold.
+    pub(super) async fn take_rest(&mut self) {
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+            let mut left = None;
+            while left != Some(0) {
+                while self.spill.as_ref().is_some_and(Spill::is_full) {
+                    write(self.spill.as_mut()).await;
+                }
+                if !self.read(stream) {
+                    break;
+                }
+                let held = left.unwrap_or_else(|| self.pipes.capacity(stream));
+                left = Some(held.saturating_sub(self.buffer.len()));
+            }
+        }
+    }
+
     /// Ends the capture: stdout, stderr, what was kept on disk, and the pipes, which may still be open.
     pub(super) async fn finish(self) -> (Capture, Capture, Option<SpillReport>, Pipes) {
         let report = match self.spill {

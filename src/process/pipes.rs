@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pipe::{PipeFlags, fcntl_getpipe_size, pipe_with};
 use tokio::net::unix::pipe;
 
 use super::children;
@@ -105,6 +105,15 @@ impl Pipes {
             _ = self.stdout.readable() => OutputStream::Stdout,
             _ = self.stderr.readable() => OutputStream::Stderr,
         }
+    }
+
+    /// Returns how many bytes one of them can hold.
+    pub(super) fn capacity(&self, stream: OutputStream) -> usize {
+        let end = match stream {
+            OutputStream::Stdout => &self.stdout,
+            OutputStream::Stderr => &self.stderr,
+        };
+        fcntl_getpipe_size(&end.pipe).unwrap_or(usize::MAX)
     }
 
     /// Reads what is there; `false` where nothing is.

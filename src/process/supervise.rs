@@ -37,6 +37,9 @@ const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// First and longest pause between two looks at processes that were told to end.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
+/// Looks at a process that is just ending before it is listed nevertheless: its pipes close a moment before it is dead.
+const ENDING_LOOKS: usize = 8;
+
 /// A command that has ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
@@ -99,14 +102,15 @@ pub(super) async fn supervise(
         remains.killed = ended.1;
         remains.survived = ended.2;
     }
-    watched.output.take_last();
     let usage = children::reap(spawned.pid)?;
     if usage.is_none() {
         children::abandon(spawned.pid);
     }
     // Where it has left no process, nobody is there to say more.
     let alone = early.is_none() && !children::may_have_adopted();
-    if !alone {
+    if alone {
+        watched.output.take_rest().await;
+    } else {
         if let Some(writing) = writing.take() {
             writing.release();
         }
@@ -191,7 +195,14 @@ async fn settle(mut tree: Tree, short_lived: bool, around: &Surroundings) -> io:
         return Ok(Remains::default());
     }
     session.shared.watch_orphans();
-    let left = tree.left_over(short_lived);
+    let mut left = tree.left_over(short_lived);
+    for _ in 0..ENDING_LOOKS {
+        if !left.iter().any(|entry| entry.ending) {
+            break;
+        }
+        sleep(LOOKS.0).await;
+        left = tree.left_over(short_lived);
+    }
     if left.is_empty() {
         return Ok(Remains::default());
     }
@@ -229,17 +240,13 @@ pub(super) async fn end(
     mut output: Option<&mut Output>,
     limits: &Limits,
 ) -> io::Result<(Tree, u64, Vec<u32>)> {
-    let (mut tree, mut alive) = on_tree(tree, output.as_deref_mut(), |tree| {
-        tree.terminate();
-        tree.alive()
-    })
-    .await?;
+    let (mut tree, mut alive) = on_tree(tree, output.as_deref_mut(), Tree::terminate).await?;
     let mut pause = pin!(sleep(LOOKS.0));
     let mut looks = LOOKS.0;
     let grace = Instant::now() + limits.kill_grace;
     while !alive.is_empty() && Instant::now() < grace {
         rest(pause.as_mut(), &mut looks, output.as_deref_mut()).await;
-        (tree, alive) = on_tree(tree, output.as_deref_mut(), Tree::alive).await?;
+        (tree, alive) = on_tree(tree, output.as_deref_mut(), Tree::terminate_late).await?;
     }
     // The time to die begins when everything found has been killed: on a busy machine one round over a storm takes
     // seconds, and who was alive at its start must not be taken for a survivor.

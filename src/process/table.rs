@@ -25,9 +25,14 @@ pub(super) struct Entry {
     pub(super) pgid: u32,
     /// Start time in clock ticks since boot; with the number it names one process for ever.
     pub(super) start: u64,
+    /// On its way out: it runs nothing any more.
+    pub(super) ending: bool,
     /// Exited, and only waiting to be reaped.
     pub(super) dead: bool,
 }
+
+/// `PF_EXITING` among the flags of `proc_pid_stat(5)`.
+const ENDING: u64 = 0x4;
 
 static PROC: LazyLock<Option<OwnedFd>> = LazyLock::new(|| {
     open(
@@ -111,8 +116,9 @@ pub(super) fn read(pid: u32) -> Option<Entry> {
         pid,
         ppid: fields.next()?.parse().ok()?,
         pgid: fields.next()?.parse().ok()?,
-        // starttime is field 22 of proc_pid_stat(5); the iterator stands before field 6.
-        start: fields.nth(16)?.parse().ok()?,
+        // flags are field 9 of proc_pid_stat(5), starttime is field 22; the iterator stands before field 6.
+        ending: fields.nth(3)?.parse::<u64>().ok()? & ENDING != 0,
+        start: fields.nth(12)?.parse().ok()?,
         dead: matches!(state, "Z" | "X" | "x"),
     })
 }

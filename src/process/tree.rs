@@ -151,15 +151,29 @@ impl Tree {
         Tag::of(entry).map_or(entry.pgid == self.shell, |tag| tag == self.tag)
     }
 
-    /// Asks the members to end, once; returns how many there were.
-    pub(super) fn terminate(&mut self) -> usize {
+    /// Asks the members to end; returns them.
+    pub(super) fn terminate(&mut self) -> Vec<Entry> {
+        self.ask(|_| true)
+    }
+
+    /// Asks those that were started while the others were asked, and have lost whoever started them; returns all living members.
+    /// What a member starts to put its own things in order has a living parent, and is left at it.
+    pub(super) fn terminate_late(&mut self) -> Vec<Entry> {
+        self.ask(children::is_adopted)
+    }
+
+    /// Asks each living member of a kind once; returns all of them.
+    fn ask(&mut self, kind: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let members = self.alive();
-        for member in &members {
+        for member in members.iter().filter(|member| kind(member)) {
+            if self.signalled.contains(&(member.pid, member.start)) {
+                continue;
+            }
             self.signal(member, Signal::TERM);
             // A stopped process takes the signal only when it goes on.
             self.signal(member, Signal::CONT);
         }
-        members.len()
+        members
     }
 
     /// Kills every member found, new ones included; returns what was alive at the start of the round.

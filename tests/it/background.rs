@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -144,14 +145,7 @@ async fn an_outsider_that_holds_a_pipe_delays_nothing_and_writes_on_until_the_se
     let command =
         "echo $$ >pid.new; mv pid.new pid; until [ -e held ]; do sleep 0.01; done; echo said";
     let id = client.send_call("bash", json!({"command": command})).await;
-    let until = Instant::now() + SOON;
-    let pid = loop {
-        if let Ok(pid) = std::fs::read_to_string(server.workspace().join("pid")) {
-            break pid;
-        }
-        assert!(Instant::now() < until, "the command does not begin");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
+    let pid = wait_for(|| std::fs::read_to_string(server.workspace().join("pid")).ok()).await;
     let stdout = format!("/proc/{}/fd/1", pid.trim());
     let mut held = std::fs::File::options().write(true).open(stdout).unwrap();
     std::fs::write(server.workspace().join("held"), "").unwrap();
@@ -159,19 +153,49 @@ async fn an_outsider_that_holds_a_pipe_delays_nothing_and_writes_on_until_the_se
     assert_eq!(reply.check_done().data(), "said\nexit_code: 0");
     assert_eq!(listed(&reply), BTreeSet::new());
     // More than a pipe holds: somebody reads it.
-    let mut held = tokio::task::spawn_blocking(move || {
+    let held = tokio::task::spawn_blocking(move || {
         held.write_all(&vec![b'x'; 1 << 20]).unwrap();
         held
     })
     .await
     .unwrap();
     close(&mut client).await;
+    wait_for(|| (&held).write_all(b"x").is_err().then_some(())).await;
+}
+
+#[tokio::test]
+async fn what_a_full_pipe_holds_at_the_end_is_taken_however_large_the_command_made_it() {
+    const BYTES: usize = 1 << 20;
+    let server = start_server(&["--no-key"]);
+    let mut client = server.connect().await;
+    let command = "echo $$ >pid.new; mv pid.new pid; until [ -e go ]; do sleep 0.01; done; head -c 1048576 /dev/zero; echo >&2";
+    let id = client.send_call("bash", json!({"command": command})).await;
+    let pid = wait_for(|| std::fs::read_to_string(server.workspace().join("pid")).ok()).await;
+    let stdout = format!("/proc/{}/fd/1", pid.trim());
+    let pipe = std::fs::File::options().write(true).open(stdout).unwrap();
+    assert!(fcntl_setpipe_size(&pipe, BYTES).unwrap() >= BYTES);
+    drop(pipe);
+    // Nothing is read until everything has been written and the shell is dead.
+    kill_process(server.daemon(), Signal::STOP).unwrap();
+    std::fs::write(server.workspace().join("go"), "").unwrap();
+    let stat = format!("/proc/{}/stat", pid.trim());
+    let dead = || std::fs::read_to_string(&stat).unwrap().contains(") Z ");
+    wait_for(|| dead().then_some(())).await;
+    kill_process(server.daemon(), Signal::CONT).unwrap();
+    let reply = client.expect_result(&id).await;
+    let details = reply.check_done().details();
+    let bytes = [&details["stdout_bytes"], &details["stderr_bytes"]];
+    assert_eq!(bytes, [&json!(BYTES), &json!(1)]);
+}
+
+/// Waits until there is something.
+async fn wait_for<T>(look: impl Fn() -> Option<T>) -> T {
     let until = Instant::now() + SOON;
-    while held.write_all(b"x").is_ok() {
-        assert!(
-            Instant::now() < until,
-            "the pipe of a closed session is read"
-        );
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "it does not come");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
