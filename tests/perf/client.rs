@@ -24,6 +24,8 @@ pub(crate) struct Client {
     session: String,
     calls: usize,
     head: Vec<u8>,
+    /// Before the first byte of the last message was sent.
+    sent_at: Instant,
 }
 
 /// A result.
@@ -34,6 +36,8 @@ pub(crate) struct Answer {
     pub(crate) id: String,
     /// The length of the message.
     pub(crate) bytes: usize,
+    /// When its last byte had come.
+    pub(crate) came_at: Instant,
 }
 
 impl Client {
@@ -44,6 +48,7 @@ impl Client {
             session: format!("perf-{}", CONNECTIONS.fetch_add(1, Ordering::Relaxed)),
             calls: 0,
             head: Vec::new(),
+            sent_at: Instant::now(),
         };
         let welcome =
             json!({"protocol_version": "bma.executor.v1.1", "max_message_bytes": MAX_MESSAGE});
@@ -53,10 +58,10 @@ impl Client {
 
     /// Makes a call; returns its result and the time from before the first byte sent to the last one received.
     pub(crate) fn call(&mut self, name: &str, input: &Value) -> (Answer, Duration) {
-        let begun = Instant::now();
         let id = self.send(name, input);
+        let begun = self.sent_at;
         let answer = self.answer();
-        let taken = begun.elapsed();
+        let taken = answer.came_at - begun;
         assert_eq!(answer.id, id);
         self.acknowledge(&answer);
         (answer, taken)
@@ -81,6 +86,7 @@ impl Client {
     pub(crate) fn answer(&mut self) -> Answer {
         loop {
             let bytes = self.socket.receive(&mut self.head, HEAD);
+            let came_at = Instant::now();
             let head = String::from_utf8_lossy(&self.head);
             if !head.contains(r#""method":"tool.result""#) {
                 continue;
@@ -94,6 +100,7 @@ impl Client {
                 session: member("session_id"),
                 id: member("tool_call_id"),
                 bytes,
+                came_at,
             };
         }
     }
@@ -106,6 +113,7 @@ impl Client {
 
     fn message(&mut self, method: &str, params: &Value) {
         let text = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
+        self.sent_at = Instant::now();
         self.socket.send(&text);
     }
 }
