@@ -1,7 +1,7 @@
 //! The only door to programs: one supervised tree of processes for each command.
 //!
 //! A command is built (`spec`) from a captured login environment (`base_env`, `login_env`, `login_shell`, `functions`, `variables`),
-//! started as a marked child (`launch`, `children`), watched until it ends (`watched`, `supervise`) while its output is taken (`pipes`, `output`, `capture`, `feed`, `spill`), and put away (`leavings`);
+//! started as a marked child (`launch`, `children`), watched until it ends (`watched`, `supervise`) while its output is taken (`pipes`, `output`, `capture`, `feed`, `spill`);
 //! its processes are found in the process table (`table`, `tree`) wherever they went. What it leaves running belongs
 //! to its session (`session`). `guardian` watches over the daemon itself, `manager` leads to whoever started that. Nothing in this room knows of tools, sockets or JSON.
 
@@ -12,7 +12,6 @@ mod feed;
 mod functions;
 mod guardian;
 mod launch;
-mod leavings;
 mod login_env;
 mod login_shell;
 mod manager;
@@ -50,7 +49,6 @@ pub(crate) use supervise::Finished;
 pub use usage::{OwnUsage, own_usage};
 
 use crate::limits::Limits;
-use leavings::Leavings;
 use login_env::LoginEnv;
 
 /// How often orphans are looked at while there are any.
@@ -97,7 +95,6 @@ struct Shared {
     watching: AtomicBool,
     /// Set by whoever may have left an orphan; taken back by the watcher before it looks.
     look_again: AtomicBool,
-    leavings: Arc<Leavings>,
 }
 
 impl Processes {
@@ -131,7 +128,6 @@ impl Processes {
             login: Arc::new(LoginEnv::new(base, given_path, Arc::clone(limits))),
             watching: AtomicBool::new(false),
             look_again: AtomicBool::new(false),
-            leavings: Arc::default(),
         }))
     }
 

@@ -9,13 +9,14 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::unix::pipe;
+use tokio::runtime::Handle;
 use tokio::select;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::capture::Capture;
 use super::children::{self, Spawned, Tag};
-use super::leavings::Leaving;
 use super::output::Output;
 use super::pipes::{MOST_HELD, Pipes, WritingEnds};
 use super::session::Inner;
@@ -121,20 +122,18 @@ pub(super) async fn supervise(
         }
     }
     let duration = started.elapsed();
-    let Watched { shell, output, .. } = watched;
+    let Watched {
+        shell,
+        output,
+        near,
+    } = watched;
     let (stdout, stderr, spill, pipes) = output.finish().await;
     if early.is_none() && !alone {
         remains = settle(tree, duration < SHORT_LIVED, &around).await?;
     }
     let session = Arc::clone(&around.session);
     if alone || pipes.closed() {
-        let leaving = Leaving {
-            session,
-            handle: shell,
-            pipes,
-            writing,
-        };
-        around.session.shared.leavings.put(leaving);
+        put_away(near.as_ref(), session, shell, (pipes, writing));
     } else {
         session.discard(pipes);
     }
@@ -159,6 +158,28 @@ pub(super) async fn supervise(
         background: remains.background,
         beyond_ceiling: remains.beyond_ceiling,
     })
+}
+
+/// Has the handle and the pipes of a command put away after its result, which is on its way once the task gives way.
+fn put_away(
+    near: Option<&Near>,
+    session: Arc<Inner>,
+    handle: pipe::Receiver,
+    (pipes, writing): (Pipes, Option<WritingEnds>),
+) {
+    let workers = Handle::current();
+    let thread = near.map_or(&workers, Near::thread).clone();
+    drop(thread.spawn(async move {
+        // What goes on after all is for the workers to read.
+        let _workers = workers.enter();
+        drop(handle);
+        match pipes.close(writing) {
+            Ok(None) => {}
+            // Handed to somebody outside of the command's own processes.
+            Ok(Some(pipes)) => session.discard(pipes),
+            Err(error) => tracing::debug!(%error, "a command's pipes were closed in use"),
+        }
+    }));
 }
 
 /// Tells why a command ended, from what ended it early and its status.

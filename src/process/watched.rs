@@ -33,7 +33,7 @@ pub(super) struct Watched {
     pub(super) shell: pipe::Receiver,
     pub(super) output: Output,
     /// Watches both, as long as the command may be a brief one.
-    near: Option<Near>,
+    pub(super) near: Option<Near>,
 }
 
 impl Watched {
